@@ -1,23 +1,23 @@
 """Finds the installed TensorFlow without importing it, which takes seconds and writes to the screen.
 
-Standard library only, and no import from this package: CMake runs this file by its path, before anything is installed.
+Standard library only, and no import from this package: CMake and pip's metadata run this file by its path, before
+anything is installed.
 ``python _installed.py`` prints the folder and the version as one line of JSON, or ``null``.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.metadata
 import importlib.util
 import json
 import pathlib
+from typing import NamedTuple
 
 # The distributions that bring the module `tensorflow`, the usual ones first.
 _DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tensorflow-cpu-aws", "tf-nightly")
 
 
-@dataclasses.dataclass(frozen=True)
-class InstalledTensorFlow:
+class InstalledTensorFlow(NamedTuple):
     """A TensorFlow that Python would import.
 
     Attributes:
