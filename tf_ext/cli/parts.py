@@ -1,0 +1,47 @@
+"""The optional parts of the suite: what each is for, and how to get it."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+import shutil
+
+__all__ = ["PARTS", "Part"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Something that the suite uses where it is present.
+
+    Attributes:
+        name: by which `tf_ext.testing.require` and ``tf-ext doctor`` know it.
+        purpose: what it is for, in a few words.
+        install: the command that installs it.
+        module: the Python module that tells its presence, if it is one.
+        program: the program that tells its presence, if it is one.
+    """
+
+    name: str
+    purpose: str
+    install: str
+    module: str | None = None
+    program: str | None = None
+
+    def present(self) -> bool:
+        """Whether it is installed; imports and starts nothing."""
+        if self.program is not None:
+            return shutil.which(self.program) is not None
+        if self.module is None:
+            return os.path.exists("/proc/driver/nvidia/version")
+        return importlib.util.find_spec(self.module) is not None
+
+
+PARTS = (
+    Part("compiler", "rebuilds the operators for another TensorFlow", "apt-get install g++", program="g++"),
+    Part("cmake", "rebuilds the operators for another TensorFlow", "pip install cmake ninja", program="cmake"),
+    Part("gpu", "runs bodies on an NVIDIA GPU", "an NVIDIA driver, then: pip install 'tf_ext[gpu]'"),
+    Part("torch", "a peer in the benchmarks", "pip install 'tf_ext[bench]'", module="torch"),
+    Part("hypothesis", "property-based tests", "pip install 'tf_ext[test]'", module="hypothesis"),
+    Part("bazel", "the second build", "apt-get install bazel-bootstrap", program="bazel"),
+)
