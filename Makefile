@@ -26,7 +26,6 @@ say = @printf '\033[1m== %s\033[0m\n' "$(1)"
 
 # TensorFlow tells every start about the processor; warnings and errors still come through.
 export TF_CPP_MIN_LOG_LEVEL ?= 1
-export PYTHONPATH := $(CURDIR)
 
 .PHONY: help
 help: ## list the targets

@@ -1,5 +1,6 @@
 """The operator library is found, checked and loaded, and every misfit is a sentence that says what to do."""
 
+import os
 import pathlib
 import shutil
 import subprocess
@@ -89,16 +90,6 @@ def test_a_named_library_that_is_not_there_is_reported_by_its_path(tmp_path, mon
     assert f"{tmp_path}/gone.so, named by $TF_EXT_OPS_LIBRARY, is not a file" in problem
 
 
-def test_a_damaged_library_is_an_error_of_ours(library, tmp_path, monkeypatch):
-    stamp = b"tf_ext build stamp: " + b'{"tensorflow": "%s"}' % str(ops.inspect().built_for).encode() + b" end of stamp"
-    damaged = tmp_path / "_ops_damaged.so"
-    damaged.write_bytes(b"\x7fELF" + stamp)
-    monkeypatch.setenv("TF_EXT_OPS_LIBRARY", str(damaged))
-    with pytest.raises(OperatorLibraryError, match="was expected to load, but it did not") as caught:
-        _library._load(ops.inspect())
-    assert ops.REPAIR in str(caught.value)
-
-
 def test_tensorflow_of_an_unknown_version_is_named(monkeypatch):
     monkeypatch.setattr(
         _library, "find_tensorflow", lambda: InstalledTensorFlow(pathlib.Path("/"), "2.9.1", "tensorflow")
@@ -116,12 +107,13 @@ def test_absent_tensorflow_is_named_with_the_command_that_installs_it(monkeypatc
     assert "needs TensorFlow" in str(ops.inspect().problem)
 
 
-# In a process of its own: what a library has registered stays registered.
-_LOAD_TWO = """
+# In processes of their own: what a library has registered stays registered.
+_LOAD = """
 import sys
 import tensorflow as tf
 from tf_ext import errors, ops
-tf.load_op_library(sys.argv[1])
+for library in sys.argv[1:]:
+    tf.load_op_library(library)
 try:
     ops.load()
 except errors.OperatorLibraryError as error:
@@ -129,11 +121,27 @@ except errors.OperatorLibraryError as error:
 """
 
 
+def _load(*others: pathlib.Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Loads the operators in a new process that loads `others` first."""
+    command = [sys.executable, "-c", _LOAD, *map(str, others)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | environment)
+
+
 def test_a_second_library_with_the_same_operators_is_refused(library, tmp_path):
-    twin = shutil.copy(library, tmp_path / "_ops_twin.so")
-    done = subprocess.run([sys.executable, "-c", _LOAD_TWO, str(twin)], capture_output=True, text=True, check=False)
+    twin = shutil.copy(library, tmp_path / "twin.so")
+    done = _load(twin)
     assert "already has TfExt" in done.stdout, done.stderr
-    assert str(twin) in done.stdout
+    assert f"from {twin}. Only one" in done.stdout
+
+
+def test_a_damaged_library_is_an_error_of_ours(tmp_path):
+    damaged = tmp_path / "_ops.so"
+    stamp = f'tf_ext build stamp: {{"tensorflow": "{ops.inspect().built_for}"}} end of stamp'
+    damaged.write_bytes(b"\x7fELF" + stamp.encode())
+    done = _load(TF_EXT_OPS_LIBRARY=str(damaged))
+    assert f"{damaged} was built for TensorFlow" in done.stdout, done.stderr
+    assert "was expected to load, but it did not" in done.stdout
+    assert ops.REPAIR in done.stdout
 
 
 def test_a_new_copy_of_the_module_may_load_the_same_library_again(library):

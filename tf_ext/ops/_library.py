@@ -188,7 +188,7 @@ def _refuse_twin(library: pathlib.Path) -> None:
     mapped = _mapped_libraries()
     if library.resolve() in mapped:  # ours, loaded by an earlier copy of this module
         return
-    others = [str(path) for path in mapped if read_stamp(path) is not None]
+    others = [str(path) for path in sorted(mapped) if path.is_file() and read_stamp(path) is not None]
     raise OperatorLibraryError(
         f"{library} was about to register tf_ext's operators, but this process already has {', '.join(names)} from "
         f"{' and '.join(others) or 'another library'}. Only one of the two can be used: uninstall the other copy of "
@@ -207,7 +207,10 @@ def _registered_operators() -> list[str]:
 
 
 def _mapped_libraries() -> set[pathlib.Path]:
-    """The shared libraries in this process that are not part of TensorFlow or the system."""
+    """The shared libraries in this process, TensorFlow's own aside."""
+    import tensorflow as tf
+
+    own = pathlib.Path(tf.__file__).parent
     lines = pathlib.Path("/proc/self/maps").read_text().splitlines()
-    paths = {line.split(maxsplit=5)[5] for line in lines if line.endswith(".so")}
-    return {pathlib.Path(path) for path in paths if path.startswith("/") and pathlib.Path(path).name.startswith("_ops")}
+    paths = {pathlib.Path(line.split(maxsplit=5)[5]) for line in lines if line.endswith(".so")}
+    return {path for path in paths if own not in path.parents}
