@@ -110,3 +110,5 @@ docs: $(STAMPS)/docs ## build the documentation into site/, warnings are errors
 .PHONY: clean
 clean: ## remove what was built; .venv stays
 	@rm -rf build dist site $(LIBRARY) $(STAMPS)/ops
+
+include .ci/lanes.mk

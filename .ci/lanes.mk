@@ -1,0 +1,24 @@
+# What .ci/run runs beside the targets of the Makefile. Each lane also runs by itself: `make ci-wheel`.
+
+.PHONY: ci-wheel ci-no-tensorflow ci-tensorflow-2.20 ci-second-python ci-bazel ci-bench
+
+ci-wheel: ## build the wheel as pip does, install it in a clean environment outside the tree, test it there
+	@.ci/wheel build
+	@.ci/wheel test wheel 'tensorflow-cpu>=2.21,<2.22' $(ARGS)
+
+ci-no-tensorflow: ## what needs no TensorFlow works without it, with and without the operators in the wheel
+	@.ci/wheel no-tensorflow
+
+ci-tensorflow-2.20: ## build the wheel for TensorFlow 2.20 and test it there
+	@.ci/wheel build-for 2.20
+	@.ci/wheel test tensorflow-2.20 'tensorflow-cpu>=2.20,<2.21' $(ARGS)
+
+ci-second-python: ## the wheel under another Python, and with `tensorflow` in the place of `tensorflow-cpu`
+	@.ci/wheel second-python $(ARGS)
+
+ci-bazel: $(STAMPS)/install ## build the operators and run their test under Bazel, with no network
+	@command -v bazel >/dev/null || { echo "Bazel is needed. Install it: apt-get install bazel-bootstrap" >&2; exit 1; }
+	@TF_EXT_PYTHON=$(abspath $(BIN))/python bazel test //... --noshow_progress
+
+ci-bench: $(STAMPS)/ops $(STAMPS)/bench ## a short run of the benchmarks, checked against the bars
+	@$(BIN)/python -m benchmarks.recursion --bars --smoke $(ARGS)
