@@ -105,7 +105,7 @@ bench: $(STAMPS)/ops ## run the benchmarks; JSON lines
 .PHONY: docs
 docs: $(STAMPS)/docs ## build the documentation into site/, warnings are errors
 	$(call say,Documentation)
-	@$(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 .PHONY: clean
 clean: ## remove what was built; .venv stays
