@@ -9,9 +9,8 @@ ci-wheel: ## build the wheel as pip does, install it in a clean environment outs
 ci-no-tensorflow: ## what needs no TensorFlow works without it, with and without the operators in the wheel
 	@.ci/wheel no-tensorflow
 
-ci-tensorflow-2.20: ## build the wheel for TensorFlow 2.20 and test it there
-	@.ci/wheel build-for 2.20
-	@.ci/wheel test tensorflow-2.20 'tensorflow-cpu>=2.20,<2.21' $(ARGS)
+ci-tensorflow-2.20: ## TensorFlow 2.20: the wheel for 2.21 is refused and repaired; one built for 2.20 passes the tests
+	@.ci/wheel other-tensorflow 2.20 $(ARGS)
 
 ci-second-python: ## the wheel under another Python, and with `tensorflow` in the place of `tensorflow-cpu`
 	@.ci/wheel second-python $(ARGS)

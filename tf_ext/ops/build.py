@@ -99,18 +99,22 @@ def _compile(source: pathlib.Path, folder: pathlib.Path, tools: _Tools, jobs: in
 
 def _put(library: pathlib.Path, target: pathlib.Path) -> None:
     """Puts the library in place whole or not at all: a running process keeps the file it has mapped."""
+    scratch: pathlib.Path | None = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f"{target.name}.", delete=False) as scratch:
-            pass
-        shutil.copyfile(library, scratch.name)
-        os.chmod(scratch.name, 0o755)
-        os.replace(scratch.name, target)
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f"{target.name}.", delete=False) as file:
+            scratch = pathlib.Path(file.name)
+        shutil.copyfile(library, scratch)
+        scratch.chmod(0o755)
+        scratch.replace(target)
     except OSError as error:
         raise OperatorLibraryError(
             f"The library was built as {library}, but cannot be put at {target}: {error}. Put it elsewhere with "
             f"--output FILE, and name that file in ${LIBRARY_VARIABLE}."
         ) from error
+    finally:
+        if scratch is not None:
+            scratch.unlink(missing_ok=True)
 
 
 def build(
