@@ -54,9 +54,16 @@ $(STAMPS)/ops: $(SOURCES) $(STAMPS)/install
 	@$(BIN)/python -m tf_ext.ops.build
 	@touch $@
 
-$(STAMPS)/dev $(STAMPS)/docs $(STAMPS)/bench: $(STAMPS)/%: $(STAMPS)/install
+$(STAMPS)/dev $(STAMPS)/docs: $(STAMPS)/%: $(STAMPS)/install
 	$(call say,Installing what `$*` needs)
 	@$(PIP) install --no-build-isolation -C wheel.cmake=false -C editable.mode=inplace -e ".[$*]"
+	@touch $@
+
+# A peer in the benchmarks. The build for CPUs where it is to be had: the usual one brings gigabytes for GPUs.
+$(STAMPS)/bench: $(STAMPS)/install
+	$(call say,Installing PyTorch to compare with)
+	@$(PIP) install 'torch==2.13.0+cpu' 2>/dev/null || $(PIP) install --no-build-isolation -e '.[bench]' \
+	  -C wheel.cmake=false -C editable.mode=inplace
 	@touch $@
 
 .PHONY: setup

@@ -1,6 +1,10 @@
 # What .ci/run runs beside the targets of the Makefile. Each lane also runs by itself: `make ci-wheel`.
 
-.PHONY: ci-wheel ci-no-tensorflow ci-tensorflow-2.20 ci-second-python ci-bazel ci-bench
+.PHONY: ci-optional ci-wheel ci-no-tensorflow ci-tensorflow-2.20 ci-second-python ci-bazel ci-bench
+
+# `make test` ran before the optional parts were there; what asks for one runs again, and may not skip.
+ci-optional: $(STAMPS)/ops $(STAMPS)/bench ## the tests that need an optional part
+	@TF_EXT_REQUIRE_ALL=1 $(PYTEST) -q -m 'not slow' $$(grep -rlE '\brequire\("' tests --include='*_test.py') $(ARGS)
 
 ci-wheel: ## build the wheel as pip does, install it in a clean environment outside the tree, test it there
 	@.ci/wheel build
