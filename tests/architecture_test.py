@@ -107,6 +107,11 @@ def _under(module: str, prefixes: tuple[str, ...]) -> bool:
     return any(module == prefix or module.startswith(prefix + ".") for prefix in prefixes)
 
 
+def _exists(module: str) -> bool:
+    stem = PACKAGE.parent.joinpath(*module.split("."))
+    return stem.with_suffix(".py").exists() or (stem / "__init__.py").exists()
+
+
 def test_every_package_is_in_a_layer():
     rooms = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     assert rooms - {"__init__"} <= set(LAYERS)
@@ -184,12 +189,13 @@ def test_packages_that_need_no_tensorflow_import_without_it():
     assert {"tf_ext", "tf_ext.errors", "tf_ext.ops", "tf_ext.cli"} <= set(present)
 
 
-def _exists(module: str) -> bool:
-    stem = PACKAGE.parent.joinpath(*module.split("."))
-    return stem.with_suffix(".py").exists() or (stem / "__init__.py").exists()
-
-
-@pytest.mark.parametrize("code", ["from tf_ext import ops; ops.load()", "import tf_ext.recursion"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from tf_ext import ops; ops.load()",
+        *(f"import {room}" for room in ("tf_ext.graph", "tf_ext.recursion") if _exists(room)),
+    ],
+)
 def test_what_needs_tensorflow_says_so_in_a_sentence(code):
     done = _without_tensorflow(code)
     assert done.returncode == 1

@@ -27,7 +27,10 @@ def test_an_absent_part_fails_where_all_are_required(monkeypatch):
 
 
 def test_a_present_part_lets_the_test_go_on():
-    require("hypothesis")
+    try:
+        require("hypothesis")
+    except pytest.skip.Exception as skipped:  # it would count as a skipped test, not as a wrong one
+        pytest.fail(str(skipped))
 
 
 def test_an_unknown_part_is_an_error():
