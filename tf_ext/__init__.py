@@ -1,6 +1,6 @@
 """An extension suite for TensorFlow: each part stands where a part of TensorFlow stands.
 
-The subpackages are imported on first use, and this module imports without TensorFlow::
+The subpackages are imported on first use, and this module imports without TensorFlow:
 
     import tf_ext
 

@@ -15,7 +15,7 @@ class TfExtError(Exception):
 class OperatorLibraryError(TfExtError, ImportError):
     """The operators cannot be had: TensorFlow or the operator library is absent, or the two do not fit.
 
-    Also an `ImportError`, since it is raised while a package that needs the operators is being imported::
+    Also an `ImportError`, since it is raised while a package that needs the operators is being imported:
 
         try:
             import tf_ext.recursion

@@ -1,7 +1,7 @@
 """Finds, checks and loads the library of TensorFlow operators.
 
 The library is tied to TensorFlow's minor version. `load` compares the version it was built for with the one installed
-before it loads anything, so that a misfit is a sentence and not a list of mangled symbols::
+before it loads anything, so that a misfit is a sentence and not a list of mangled symbols:
 
     from tf_ext import ops
 

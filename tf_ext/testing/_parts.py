@@ -17,7 +17,7 @@ def require(name: str) -> None:
     """Skips the calling test where an optional part is absent.
 
     With ``TF_EXT_REQUIRE_ALL=1`` it fails instead, so that a test lane that installed all parts cannot pass by
-    skipping::
+    skipping:
 
         def test_agrees_with_torch():
             tf_ext.testing.require("torch")
