@@ -1,0 +1,85 @@
+"""Runs the benchmark of `tf_ext.recursion`.
+
+    python -m benchmarks.recursion [--quick] [--out=FILE] [--plot=FOLDER]
+    python -m benchmarks.recursion --bars [N] [--smoke] [--out=FILE]
+
+The first prints, for every case and implementation, the median time per tree as one line of JSON; `ratio` is that time
+over the time of `batched`. The second measures the issue's numbered bars (all of them without N).
+
+What a run includes is the same for all: forests are tensors already, and what an implementation precomputes on the host
+(topological order, level schedule) is not counted.
+"""
+
+import argparse
+import pathlib
+import sys
+import time
+from collections.abc import Sequence
+
+from absl import logging
+
+from benchmarks import harness, ledger
+from benchmarks.harness import Timing
+from benchmarks.recursion import bars, plot, suite
+from benchmarks.recursion.suite import CASES, IMPLEMENTATIONS, MODES, Case
+
+QUICK = ("treelstm/1", "treelstm/10", "ast/1")
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.recursion", description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="three cases, few runs, under a minute")
+    parser.add_argument("--cases", nargs="+", choices=CASES, help="only these cases")
+    parser.add_argument("--bars", nargs="?", type=int, const=0, metavar="N", help="measure bar N, or all bars")
+    parser.add_argument("--smoke", action="store_true", help="with --bars: smallest size, check results, not times")
+    parser.add_argument("--out", type=pathlib.Path, help="append the lines here; with --bars, go on where it stopped")
+    parser.add_argument("--plot", type=pathlib.Path, metavar="FOLDER", help="write figures here")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs what the arguments ask for; returns 1 if a bar has failed."""
+    arguments = _arguments(argv)
+    logging.set_verbosity(logging.INFO)
+    if arguments.bars is not None:
+        tasks = bars.tasks(arguments.bars or None)
+        return 0 if ledger.run(tasks, arguments.out, arguments.smoke) else 1
+    names = arguments.cases or (QUICK if arguments.quick else tuple(CASES))
+    records = []
+    start = time.monotonic()
+    for name in names:
+        for mode in MODES:
+            if arguments.quick and time.monotonic() - start > 45:
+                logging.info("%s/%s is not run: the minute is up", name, mode)
+                continue
+            timing = _time(CASES[name], mode, arguments.quick)
+            records += _report(CASES[name], mode, timing, arguments.out)
+    for path in plot.draw(records, arguments.plot) if arguments.plot else ():
+        logging.info("wrote %s", path)
+    return 0
+
+
+def _time(case: Case, mode: str, quick: bool) -> dict[str, Timing]:
+    runners = suite.prepare(list(IMPLEMENTATIONS), *case.make())
+    calls = suite.working({name: suite.call(runner, mode) for name, runner in runners.items()})
+    if quick:
+        return harness.alternate(calls, rounds=7, share_s=0.3, at_least=1, warmup=0)
+    return harness.alternate(calls, rounds=21, share_s=10.0, at_least=2, warmup=0)
+
+
+def _report(case: Case, mode: str, timing: dict[str, Timing], out: pathlib.Path | None) -> list[dict[str, object]]:
+    """Prints a line for each implementation and clock; an implementation that was not run has no value."""
+    records: list[dict[str, object]] = []
+    for peer in IMPLEMENTATIONS:
+        for metric, clock in ((plot.METRIC, "wall"), ("processor time per tree", "cpu")):
+            record = {"benchmark": "recursion", "case": f"{case.name}/{mode}", "metric": metric, "unit": "ms"}
+            value = 1e3 * timing[peer].median(clock) / case.batch if peer in timing else None
+            base = timing["batched"].median(clock) if "batched" in timing else None
+            ratio = timing[peer].median(clock) / base if base and peer in timing else None
+            records.append({**record, "value": value, "peer": peer, "ratio": ratio})
+            harness.emit(records[-1], out)
+    return records
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,57 @@
+import pathlib
+import time
+
+import pytest
+
+from benchmarks import harness
+from benchmarks.harness import Timing
+
+
+def test_alternate_runs_all_in_turn_and_drops_the_slow_from_later_rounds() -> None:
+    order: list[str] = []
+
+    def slow() -> None:
+        order.append("slow")
+        time.sleep(0.02)
+
+    timing = harness.alternate({"fast": lambda: order.append("fast"), "slow": slow}, 5, 0.01, 2, warmup=0)
+    assert order == ["fast", "slow", "fast", "slow", "fast", "fast", "fast"]
+    assert timing["slow"].runs == 2
+    assert timing["slow"].median() >= 0.02
+    assert timing["slow"].median("cpu") < 0.02
+
+
+def test_ratios_pair_runs_of_one_round() -> None:
+    over, under = Timing((2.0, 9.0, 8.0), (4.0, 4.0, 4.0)), Timing((1.0, 3.0), (2.0, 1.0))
+    assert harness.ratios(over, under) == [2.0, 3.0]
+    assert harness.ratios(over, under, "cpu") == [2.0, 4.0]
+
+
+def test_spread_is_the_distance_of_the_quartiles_over_the_median() -> None:
+    assert harness.spread([1.0, 2.0]) is None
+    assert harness.spread([1.0, 2.0, 3.0]) == 1.0
+    assert harness.spread([5.0] * 4) == 0.0
+
+
+def test_records_survive_a_line_cut_short(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "new" / "lines"
+    harness.emit({"value": 1.23456789, "limit": float("inf"), "runs": 3}, out)
+    with out.open("a") as file:
+        file.write('{"value": 1')
+    assert harness.read(out) == [{"value": 1.235, "limit": None, "runs": 3}]
+    assert capsys.readouterr().out == '{"value": 1.235, "limit": null, "runs": 3}\n'
+    assert harness.read(tmp_path / "absent") == []
+
+
+def test_peak_memory_is_at_least_the_present() -> None:
+    assert harness.peak_memory() >= 0.9 * harness.memory() > 1e6
+
+
+def test_in_child_returns_the_last_object(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "child.py").write_text(
+        "import sys\nprint('noise')\nprint('{\"a\": %s}' % sys.argv[1])\nsys.exit(int(sys.argv[2]))\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert harness.in_child("child", ["7", "0"]) == {"a": 7}
+    with pytest.raises(RuntimeError, match="exit status 3"):
+        harness.in_child("child", ["7", "3"])
