@@ -1,0 +1,134 @@
+#include "custom_ops/recursion/values.h"
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/types.h"
+#include "tensorflow/core/framework/variant.h"
+#include "tensorflow/core/util/batch_util.h"
+#include "tensorflow/core/platform/errors.h"
+
+namespace tf_ext {
+namespace recursion {
+namespace {
+
+using tensorflow::DataType;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+template <typename T>
+void AddFlat(const Tensor& left, const Tensor& right, Tensor* sum) {
+  sum->unaligned_flat<T>() = left.unaligned_flat<T>() + right.unaligned_flat<T>();
+}
+
+absl::Status AddInto(const Tensor& left, const Tensor& right, Tensor* sum) {
+  switch (left.dtype()) {
+    case tensorflow::DT_FLOAT: AddFlat<float>(left, right, sum); return absl::OkStatus();
+    case tensorflow::DT_DOUBLE: AddFlat<double>(left, right, sum); return absl::OkStatus();
+    case tensorflow::DT_HALF: AddFlat<Eigen::half>(left, right, sum); return absl::OkStatus();
+    case tensorflow::DT_BFLOAT16: AddFlat<tensorflow::bfloat16>(left, right, sum); return absl::OkStatus();
+    case tensorflow::DT_INT32: AddFlat<int32_t>(left, right, sum); return absl::OkStatus();
+    case tensorflow::DT_INT64: AddFlat<int64_t>(left, right, sum); return absl::OkStatus();
+    case tensorflow::DT_COMPLEX64: AddFlat<tensorflow::complex64>(left, right, sum); return absl::OkStatus();
+    case tensorflow::DT_COMPLEX128: AddFlat<tensorflow::complex128>(left, right, sum); return absl::OkStatus();
+    default:
+      return absl::UnimplementedError(absl::StrCat("sums of type ", tensorflow::DataTypeString(left.dtype()),
+                                                   "; expected a floating, complex, int32 or int64 type"));
+  }
+}
+
+}  // namespace
+
+Tensor Zeros(DataType dtype, const TensorShape& shape) {
+  Tensor zeros(dtype, shape);
+  if (tensorflow::DataTypeCanUseMemcpy(dtype)) {
+    std::memset(const_cast<char*>(zeros.tensor_data().data()), 0, zeros.tensor_data().size());
+  }
+  return zeros;
+}
+
+absl::StatusOr<Tensor> Row(const Tensor& tensor, int64_t index) {
+  if (tensor.dims() < 1 || index < 0 || index >= tensor.dim_size(0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("row ", index, " of a tensor of shape ", tensor.shape().DebugString(), " does not exist"));
+  }
+  Tensor row = tensor.SubSlice(index);
+  if (row.IsAligned()) return row;
+  Tensor copy(tensor.dtype(), row.shape());
+  if (tensorflow::DataTypeCanUseMemcpy(tensor.dtype())) {
+    const auto bytes = row.tensor_data();
+    std::memcpy(const_cast<char*>(copy.tensor_data().data()), bytes.data(), bytes.size());
+    return copy;
+  }
+  TF_RETURN_IF_ERROR(tensorflow::batch_util::CopySliceToElement(tensor, &copy, index));
+  return copy;
+}
+
+absl::StatusOr<Tensor> Stack(absl::Span<const Tensor> rows) {
+  TensorShape shape = rows[0].shape();
+  shape.InsertDim(0, rows.size());
+  Tensor stacked(rows[0].dtype(), shape);
+  char* to = const_cast<char*>(stacked.tensor_data().data());
+  const bool plain = tensorflow::DataTypeCanUseMemcpy(rows[0].dtype());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].shape() != rows[0].shape() || rows[i].dtype() != rows[0].dtype()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("results to be stacked must have equal shapes: the first is ", rows[0].shape().DebugString(),
+                       ", number ", i, " is ", rows[i].shape().DebugString()));
+    }
+    if (plain) {
+      const auto bytes = rows[i].tensor_data();
+      std::memcpy(to, bytes.data(), bytes.size());
+      to += bytes.size();
+    } else {
+      TF_RETURN_IF_ERROR(tensorflow::batch_util::CopyElementToSlice(rows[i], &stacked, i));
+    }
+  }
+  return stacked;
+}
+
+absl::Status AddTo(Tensor* sum, const Tensor& value) {
+  if (IsNone(value)) return absl::OkStatus();
+  if (IsNone(*sum)) {
+    *sum = value;
+    return absl::OkStatus();
+  }
+  if (sum->shape() != value.shape() || sum->dtype() != value.dtype()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "values to be summed must be alike: one is ", tensorflow::DataTypeString(sum->dtype()), " ",
+        sum->shape().DebugString(), ", another ", tensorflow::DataTypeString(value.dtype()), " ",
+        value.shape().DebugString()));
+  }
+  if (sum->RefCountIsOne()) return AddInto(*sum, value, sum);
+  Tensor fresh(sum->dtype(), sum->shape());
+  TF_RETURN_IF_ERROR(AddInto(*sum, value, &fresh));
+  *sum = std::move(fresh);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> Integer(const Tensor& scalar, const char* what) {
+  if (scalar.dims() == 0) {
+    if (scalar.dtype() == tensorflow::DT_BOOL) return static_cast<int64_t>(scalar.scalar<bool>()());
+    if (scalar.dtype() == tensorflow::DT_INT32) return static_cast<int64_t>(scalar.scalar<int32_t>()());
+    if (scalar.dtype() == tensorflow::DT_INT64) return scalar.scalar<int64_t>()();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(what, " must be a scalar bool, int32 or int64, got ",
+                                                 tensorflow::DataTypeString(scalar.dtype()), " ",
+                                                 scalar.shape().DebugString()));
+}
+
+absl::StatusOr<Tensor> Scalar(DataType dtype, int64_t value) {
+  Tensor scalar(dtype, TensorShape({}));
+  switch (dtype) {
+    case tensorflow::DT_INT32: scalar.scalar<int32_t>()() = value; return scalar;
+    case tensorflow::DT_INT64: scalar.scalar<int64_t>()() = value; return scalar;
+    case tensorflow::DT_FLOAT: scalar.scalar<float>()() = value; return scalar;
+    case tensorflow::DT_DOUBLE: scalar.scalar<double>()() = value; return scalar;
+    default:
+      return absl::InvalidArgumentError(absl::StrCat("an index cannot be passed as ",
+                                                     tensorflow::DataTypeString(dtype), "; expected int32 or int64"));
+  }
+}
+
+}  // namespace recursion
+}  // namespace tf_ext
