@@ -41,12 +41,17 @@ $(STAMPS)/venv:
 	@mkdir -p $(STAMPS) && touch $@
 
 # An editable install with no library of its own: `make` builds it in the tree, where a change of one C++ file compiles
-# one file.
+# one file. Only the path of the tree is kept of it: the import hook that comes with it slows every start of Python, and
+# would prefer this tree to the one that a command is run in.
+EDITABLE := --no-build-isolation -C wheel.cmake=false -C editable.mode=inplace -e
+KEEP_PATH_ONLY := sed -i '/^import/d' $(VENV)/lib/python*/site-packages/_editable_skbc_tf_ext.pth
+
 $(STAMPS)/install: pyproject.toml cmake/tensorflow_requirements.py $(STAMPS)/venv
 	$(call say,Installing TensorFlow and what the tests need (minutes the first time))
 	@$(PIP) install 'scikit-build-core>=1.1' 'cmake>=3.25' 'ninja>=1.11'
 	@extras=test; $(BIN)/python tf_ext/ops/_installed.py | grep -q root || extras=$(TF),test; \
-	  $(PIP) install --no-build-isolation -C wheel.cmake=false -C editable.mode=inplace -e ".[$$extras]"
+	  $(PIP) install $(EDITABLE) ".[$$extras]"
+	@$(KEEP_PATH_ONLY)
 	@touch $@
 
 $(STAMPS)/ops: $(SOURCES) $(STAMPS)/install
@@ -56,14 +61,14 @@ $(STAMPS)/ops: $(SOURCES) $(STAMPS)/install
 
 $(STAMPS)/dev $(STAMPS)/docs: $(STAMPS)/%: $(STAMPS)/install
 	$(call say,Installing what `$*` needs)
-	@$(PIP) install --no-build-isolation -C wheel.cmake=false -C editable.mode=inplace -e ".[$*]"
+	@$(PIP) install $(EDITABLE) ".[$*]"
+	@$(KEEP_PATH_ONLY)
 	@touch $@
 
 # A peer in the benchmarks. The build for CPUs where it is to be had: the usual one brings gigabytes for GPUs.
 $(STAMPS)/bench: $(STAMPS)/install
 	$(call say,Installing PyTorch to compare with)
-	@$(PIP) install 'torch==2.13.0+cpu' 2>/dev/null || $(PIP) install --no-build-isolation -e '.[bench]' \
-	  -C wheel.cmake=false -C editable.mode=inplace
+	@$(PIP) install 'torch==2.13.0+cpu' 2>/dev/null || $(PIP) install 'torch>=2.5'
 	@touch $@
 
 .PHONY: setup
