@@ -1,0 +1,37 @@
+"""Walking and rewriting `FuncGraph`s: what every rewriter of TensorFlow graphs in this suite needs.
+
+Private TensorFlow modules are touched here so that an upgrade of TensorFlow breaks here and not all over the house.
+"""
+
+from __future__ import annotations
+
+from tf_ext.graph.autodiff import multi_gradients, new_graph, placeholder, stock_gradient, variable_spec
+from tf_ext.graph.branches import branch_graphs, is_conditional, nested_graphs
+from tf_ext.graph.copying import copy_library, copy_op, extract_graph_def, plain_attrs
+from tf_ext.graph.tracing import autograph, loop_around, note_variables, trace_function
+from tf_ext.graph.vectorizing import vectorize_op
+from tf_ext.graph.walking import ancestors, constant_value, is_stateful, read_through
+
+__all__ = [
+    "ancestors",
+    "autograph",
+    "branch_graphs",
+    "constant_value",
+    "copy_library",
+    "copy_op",
+    "extract_graph_def",
+    "is_conditional",
+    "is_stateful",
+    "loop_around",
+    "multi_gradients",
+    "nested_graphs",
+    "new_graph",
+    "note_variables",
+    "placeholder",
+    "plain_attrs",
+    "read_through",
+    "stock_gradient",
+    "trace_function",
+    "variable_spec",
+    "vectorize_op",
+]

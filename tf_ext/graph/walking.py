@@ -1,0 +1,63 @@
+"""Questions about operators and tensors of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import tensor_util
+
+# Operators that hand their input on unchanged.
+_TRANSPARENT = frozenset({"Identity", "Snapshot"})
+
+
+def ancestors(
+    ops: Iterable[tf.Operation], inputs_of: Callable[[tf.Operation], Iterable[tf.Operation]]
+) -> set[tf.Operation]:
+    """All operators that `ops` depend on, themselves included.
+
+    Args:
+      ops: where to start.
+      inputs_of: the operators that an operator depends on.
+
+    Returns:
+      The closure as a set.
+    """
+    found: set[tf.Operation] = set()
+    stack = list(ops)
+    while stack:
+        op = stack.pop()
+        if op not in found:
+            found.add(op)
+            stack.extend(inputs_of(op))
+    return found
+
+
+def is_stateful(op: tf.Operation) -> bool:
+    """Whether the operator's definition says that it has effects or depends on state."""
+    return bool(op.op_def is not None and op.op_def.is_stateful)
+
+
+def constant_value(tensor: tf.Tensor) -> np.ndarray | None:
+    """The tensor's value where the graph alone determines it, else None."""
+    return tensor_util.constant_value(tensor)
+
+
+def read_through(tensor: tf.Tensor) -> tf.Tensor:
+    """The tensor that `tensor` is an unchanged copy of (control dependencies of the copies aside).
+
+    Example::
+
+        with tf.Graph().as_default():
+            x = tf.constant(1.0)
+            assert read_through(tf.identity(tf.identity(x))) is x
+    """
+    while True:
+        op = tensor.op
+        if op.type in _TRANSPARENT:
+            tensor = op.inputs[0]
+        elif op.type == "StridedSlice" and op.inputs[1].shape.as_list() == [0]:
+            tensor = op.inputs[0]  # x[...]: what indexing a ragged tensor leaves behind
+        else:
+            return tensor

@@ -1,0 +1,65 @@
+"""The gradient of the root operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tf_ext.ops import recursion as kernels
+
+
+@tf.RegisterGradient("TfExtRecursion")
+@tf.RegisterGradient("TfExtStatefulRecursion")
+def _gradient(op: tf.Operation, *gradients: tf.Tensor | None) -> list[Any]:
+    """Runs the recursion backwards over the tape that the forward run is told here to keep."""
+    kernels.keep_tape(op)
+    head = tf.compat.v1.GraphDef.FromString(op.get_attr("program")).node[0].attr
+    num_args, num_env = len(op.get_attr("Targs")), len(op.get_attr("Tenv"))
+    results, calls = len(op.get_attr("Tresults")), len(op.get_attr("Tcalls"))
+    dense, slices = list(head["dense_env"].list.i), list(head["slices_env"].list.i)
+    args = [i for i in range(num_args) if op.inputs[i].dtype.is_floating]
+    given = [_or_zeros(g, t) for g, t in zip(gradients, op.outputs, strict=True)]
+    dargs, denv, values, indices = kernels.recursion_grad(
+        op.outputs[-1],
+        [g for g in given[:results] if g is not None],
+        [g for g in given[results : results + calls] if g is not None],
+        arg_grads=args,
+        arg_types=[op.inputs[i].dtype for i in args],
+        env_dense=dense,
+        env_types=[op.inputs[num_args + j].dtype for j in dense],
+        env_slices=slices,
+        slice_types=[tf.as_dtype(t) for t in head["slices_types"].list.type],
+        slice_shapes=[tf.TensorShape(s) for s in head["slices_shapes"].list.shape],
+    )
+    found: list[Any] = [None] * (num_args + num_env)
+    for i, gradient in zip(args, dargs, strict=True):
+        gradient.set_shape(op.inputs[i].shape)
+        found[i] = gradient
+    for j, v, i in zip(slices, values, indices, strict=True):
+        found[num_args + j] = tf.IndexedSlices(v, i, dense_shape=_dense_shape(op.inputs[num_args + j]))
+    for j, gradient in zip(dense, denv, strict=True):
+        gradient.set_shape(op.inputs[num_args + j].shape)
+        both = found[num_args + j]
+        found[num_args + j] = gradient if both is None else gradient + tf.convert_to_tensor(both)
+    return found
+
+
+def _or_zeros(gradient: tf.Tensor | tf.IndexedSlices | None, output: tf.Tensor) -> tf.Tensor | None:
+    if not output.dtype.is_floating:
+        return None
+    return tf.zeros_like(output) if gradient is None else tf.convert_to_tensor(gradient)
+
+
+def _dense_shape(table: tf.Tensor) -> tf.Tensor:
+    if table.dtype == tf.resource:
+        return tf.raw_ops.VariableShape(input=table, out_type=tf.int64)
+    return tf.shape(table, out_type=tf.int64)
+
+
+@tf.RegisterGradient("TfExtRecursionGrad")
+def _second_order(op: tf.Operation, *_: Any) -> Any:
+    raise LookupError(
+        "The gradient of a recursion's gradient was asked for; tf_ext.recursion gives first-order gradients only. Compute "
+        "second-order gradients with eager recursion, or by finite differences of the first-order ones."
+    )
