@@ -26,6 +26,7 @@ def prepare(model: Model, forest: Forest) -> Runner:
     """
     if torch is None:
         raise UnavailableError("PyTorch is not installed")
+    torch.set_num_threads(1)
     weights = {name: torch.from_numpy(value.copy()).requires_grad_() for name, value in model.weights.items()}
     probe = torch.from_numpy(model.probe)
     visit = _binary if model.kind == "binary" else _childsum
