@@ -40,8 +40,8 @@ class Part:
 PARTS = (
     Part("compiler", "rebuilds the operators for another TensorFlow", "apt-get install g++", program="g++"),
     Part("cmake", "rebuilds the operators for another TensorFlow", "pip install cmake ninja", program="cmake"),
-    Part("gpu", "runs bodies on an NVIDIA GPU", "an NVIDIA driver, then: pip install 'tf_ext[gpu]'"),
-    Part("torch", "a peer in the benchmarks", "pip install 'tf_ext[bench]'", module="torch"),
-    Part("hypothesis", "property-based tests", "pip install 'tf_ext[test]'", module="hypothesis"),
+    Part("gpu", "runs bodies on an NVIDIA GPU", "an NVIDIA driver, then: pip install 'tensorflow[and-cuda]'"),
+    Part("torch", "a peer in the benchmarks", "pip install torch", module="torch"),
+    Part("hypothesis", "property-based tests", "pip install hypothesis", module="hypothesis"),
     Part("bazel", "the second build", "apt-get install bazel-bootstrap", program="bazel"),
 )

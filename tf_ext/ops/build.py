@@ -47,7 +47,7 @@ def find_source() -> pathlib.Path:
             return folder
     raise OperatorLibraryError(
         f"The operators' C++ sources were expected in {_OPS / '_source'} but are not there. "
-        "Reinstall tf_ext from a wheel or a source checkout: pip install --force-reinstall --no-deps tf_ext"
+        "Install tf_ext anew, in its checkout: pip install --force-reinstall --no-deps ."
     )
 
 
