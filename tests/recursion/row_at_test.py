@@ -51,5 +51,5 @@ def test_shapes_are_known_in_a_graph():
 
 
 def test_a_scalar_is_no_table():
-    with pytest.raises((tf.errors.InvalidArgumentError, ValueError), match="scalar|rank at least 1"):
+    with pytest.raises((tf.errors.InvalidArgumentError, ValueError), match=r"scalar|rank at least 1"):
         ops.load().tf_ext_row_at(table=tf.constant(1.0), indices=tf.constant(0))
