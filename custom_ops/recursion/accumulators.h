@@ -2,16 +2,22 @@
 #ifndef TF_EXT_CUSTOM_OPS_RECURSION_ACCUMULATORS_H_
 #define TF_EXT_CUSTOM_OPS_RECURSION_ACCUMULATORS_H_
 
+#include <map>
+#include <memory>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "custom_ops/recursion/program.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
 
 namespace tf_ext {
 namespace recursion {
+
+class Step;
 
 // Dense contributions are added at once. Products X^T dY wait until the rows make a product worth its cost (a small
 // product is dominated by reading and writing the matrix it adds to: 1.1 MB a node for a TreeLSTM of 168), and are then
@@ -20,9 +26,13 @@ namespace recursion {
 class EnvGradients {
  public:
   EnvGradients(const Program& program, const std::vector<tensorflow::Tensor>* env, tensorflow::OpKernelContext* ctx);
+  ~EnvGradients();
 
   // Routes the fetches of a gradient graph whose targets concern the environment; others are ignored.
   absl::Status Add(const GraphSpec& spec, const std::vector<tensorflow::Tensor>& fetches);
+
+  // The gradient of row `index` of environment value `env`, from calls that took their arguments there.
+  absl::Status AddRow(int env, int64_t index, const tensorflow::Tensor& row);
 
   // Computes what is pending and returns the dense gradient of environment value `env` (zeros_like where nothing came).
   absl::Status Dense(int env, tensorflow::Tensor* gradient);
@@ -35,15 +45,31 @@ class EnvGradients {
     std::vector<std::pair<tensorflow::Tensor, tensorflow::Tensor>> rows;  // X, dY
     int64_t num_rows = 0;
   };
-  absl::Status Flush(int product);
+  // Where the fetches of one graph go.
+  struct Route {
+    enum class Kind { kDense, kProduct, kSlices };
+    Kind kind;
+    int index;              // environment value or product
+    int first, second = -1;  // fetches: value; X and dY; values and indices
+  };
+  const std::vector<Route>& RoutesOf(const GraphSpec& spec);
+  absl::Status AddProduct(int product, const tensorflow::Tensor& x, const tensorflow::Tensor& dy);
+  absl::Status AddSlices(int env, const tensorflow::Tensor& values, const tensorflow::Tensor& indices);
   absl::Status AddDense(int env, const tensorflow::Tensor& value);
+  absl::Status Flush(int product);
+  absl::Status FlushAll(int env);
+  // left^T right.
+  absl::StatusOr<tensorflow::Tensor> Multiply(tensorflow::Tensor left, tensorflow::Tensor right);
 
   const Program& program_;
   const std::vector<tensorflow::Tensor>* env_;
   tensorflow::OpKernelContext* ctx_;
-  std::vector<tensorflow::Tensor> dense_;
+  std::vector<tensorflow::Tensor> dense_;  // in float32 for half and bfloat16
   std::vector<Pending> products_;
   std::vector<std::vector<std::pair<tensorflow::Tensor, tensorflow::Tensor>>> slices_;  // values, indices
+  std::unordered_map<const GraphSpec*, std::vector<Route>> routes_;
+  std::map<tensorflow::DataType, std::unique_ptr<tensorflow::OpKernel>> kernels_;  // of the product, by type
+  std::unique_ptr<Step> step_;
 };
 
 }  // namespace recursion

@@ -100,8 +100,9 @@ absl::Status InvokeRun::StartMapped(Lane& lane, Frame* frame, int index, int cal
   frame->mapped[index].rows.assign(call.results.size(), std::vector<Tensor>(num_rows));
   for (int64_t row = 0; row < num_rows; ++row) {
     TF_ASSIGN_OR_RETURN(Frame * child, NewFrame(lane, callee, frame, index, row));
+    child->table_row = start + row;
     for (size_t i = 0; i < call.args.size(); ++i) {
-      TF_RETURN_IF_ERROR(FillArgument(frame, call, i, start, row, child));
+      TF_RETURN_IF_ERROR(FillArgument(frame, call, i, child));
     }
     KeepArguments(child);
     lane.children.push_back(child);
@@ -134,22 +135,21 @@ absl::Status InvokeRun::NumRows(Frame* frame, const CallSpec& call, int64_t* sta
   return absl::OkStatus();
 }
 
-absl::Status InvokeRun::FillArgument(Frame* frame, const CallSpec& call, int arg, int64_t start, int64_t row,
-                                     Frame* child) {
+absl::Status InvokeRun::FillArgument(Frame* frame, const CallSpec& call, int arg, Frame* child) {
   if (!call.mapped[arg]) {
     child->slots[arg] = frame->slots[call.args[arg]];
     return absl::OkStatus();
   }
   if (call.mode == CallSpec::Mode::kMap) {
-    TF_ASSIGN_OR_RETURN(child->slots[arg], Row(frame->slots[call.args[arg]], row));
+    TF_ASSIGN_OR_RETURN(child->slots[arg], Row(frame->slots[call.args[arg]], child->index));
     return absl::OkStatus();
   }
   if (call.tables[arg] == CallSpec::kIota) {
     TF_ASSIGN_OR_RETURN(child->slots[arg],
-                        Scalar(program_.functions[child->function].slot_types[arg], start + row));
+                        Scalar(program_.functions[child->function].slot_types[arg], child->table_row));
     return absl::OkStatus();
   }
-  TF_ASSIGN_OR_RETURN(child->slots[arg], Row(request_.env[call.tables[arg]], start + row));
+  TF_ASSIGN_OR_RETURN(child->slots[arg], Row(request_.env[call.tables[arg]], child->table_row));
   return absl::OkStatus();
 }
 

@@ -2,6 +2,7 @@
 #ifndef TF_EXT_CUSTOM_OPS_RECURSION_INVOKE_FRAME_H_
 #define TF_EXT_CUSTOM_OPS_RECURSION_INVOKE_FRAME_H_
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <vector>
@@ -38,6 +39,7 @@ struct Frame {
   int block = 0;   // the block that is running or whose calls are awaited
   int call = 0;    // which of the parent's calls this is
   int64_t index = 0;  // row of a map or range call, or of the root call
+  int64_t table_row = 0;  // of a range call: the integer it stands for
   int64_t depth = 0;
   uint64_t uid = 0;
   Frame* parent = nullptr;  // null: called by the root operator

@@ -49,7 +49,7 @@ class InvokeRun : public WorkerPool::Client {
   absl::Status StartCall(Lane& lane, Frame* frame, int call);
   absl::Status StartMapped(Lane& lane, Frame* frame, int call, int callee);
   absl::Status NumRows(Frame* frame, const CallSpec& call, int64_t* start, int64_t* rows);
-  absl::Status FillArgument(Frame* frame, const CallSpec& call, int arg, int64_t start, int64_t row, Frame* child);
+  absl::Status FillArgument(Frame* frame, const CallSpec& call, int arg, Frame* child);
   void KeepArguments(Frame* frame);
   absl::Status FinishCalls(Frame* frame);
   // Passes the results on; gives the parent when this was the last call that it waited for, else null.

@@ -3,10 +3,10 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "custom_ops/recursion/rows.h"
 #include "tensorflow/core/framework/types.h"
-#include "tensorflow/core/framework/variant.h"
-#include "tensorflow/core/util/batch_util.h"
 #include "tensorflow/core/platform/errors.h"
+#include "tensorflow/core/util/batch_util.h"
 
 namespace tf_ext {
 namespace recursion {
@@ -15,27 +15,6 @@ namespace {
 using tensorflow::DataType;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
-
-template <typename T>
-void AddFlat(const Tensor& left, const Tensor& right, Tensor* sum) {
-  sum->unaligned_flat<T>() = left.unaligned_flat<T>() + right.unaligned_flat<T>();
-}
-
-absl::Status AddInto(const Tensor& left, const Tensor& right, Tensor* sum) {
-  switch (left.dtype()) {
-    case tensorflow::DT_FLOAT: AddFlat<float>(left, right, sum); return absl::OkStatus();
-    case tensorflow::DT_DOUBLE: AddFlat<double>(left, right, sum); return absl::OkStatus();
-    case tensorflow::DT_HALF: AddFlat<Eigen::half>(left, right, sum); return absl::OkStatus();
-    case tensorflow::DT_BFLOAT16: AddFlat<tensorflow::bfloat16>(left, right, sum); return absl::OkStatus();
-    case tensorflow::DT_INT32: AddFlat<int32_t>(left, right, sum); return absl::OkStatus();
-    case tensorflow::DT_INT64: AddFlat<int64_t>(left, right, sum); return absl::OkStatus();
-    case tensorflow::DT_COMPLEX64: AddFlat<tensorflow::complex64>(left, right, sum); return absl::OkStatus();
-    case tensorflow::DT_COMPLEX128: AddFlat<tensorflow::complex128>(left, right, sum); return absl::OkStatus();
-    default:
-      return absl::UnimplementedError(absl::StrCat("sums of type ", tensorflow::DataTypeString(left.dtype()),
-                                                   "; expected a floating, complex, int32 or int64 type"));
-  }
-}
 
 }  // namespace
 
@@ -99,11 +78,16 @@ absl::Status AddTo(Tensor* sum, const Tensor& value) {
         sum->shape().DebugString(), ", another ", tensorflow::DataTypeString(value.dtype()), " ",
         value.shape().DebugString()));
   }
-  if (sum->RefCountIsOne()) return AddInto(*sum, value, sum);
-  Tensor fresh(sum->dtype(), sum->shape());
-  TF_RETURN_IF_ERROR(AddInto(*sum, value, &fresh));
-  *sum = std::move(fresh);
-  return absl::OkStatus();
+  if (!sum->RefCountIsOne()) {
+    if (!tensorflow::DataTypeCanUseMemcpy(sum->dtype())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("values of type ", tensorflow::DataTypeString(sum->dtype()), " cannot be summed"));
+    }
+    Tensor fresh(sum->dtype(), sum->shape());
+    std::memcpy(fresh.data(), sum->data(), sum->TotalBytes());
+    *sum = std::move(fresh);
+  }
+  return AddElements(sum->dtype(), sum->data(), value.data(), value.NumElements());
 }
 
 absl::StatusOr<int64_t> Integer(const Tensor& scalar, const char* what) {

@@ -1,0 +1,289 @@
+#include "custom_ops/recursion/accumulators.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "custom_ops/recursion/rows.h"
+#include "custom_ops/recursion/step.h"
+#include "custom_ops/recursion/values.h"
+#include "tensorflow/core/framework/node_def_builder.h"
+#include "tensorflow/core/framework/node_properties.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/types.h"
+#include "tensorflow/core/platform/errors.h"
+
+namespace tf_ext {
+namespace recursion {
+namespace {
+
+using tensorflow::DataType;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+// From here on a product's own work outweighs the traffic of the matrix that it adds to.
+constexpr int64_t kRowsPerProduct = 512;
+
+// The type that sums are kept in.
+DataType SumType(DataType dtype) {
+  return dtype == tensorflow::DT_HALF || dtype == tensorflow::DT_BFLOAT16 ? tensorflow::DT_FLOAT : dtype;
+}
+
+Tensor Cast(const Tensor& from, DataType dtype) {
+  if (from.dtype() == dtype) return from;
+  Tensor to(dtype, from.shape());
+  if (from.dtype() == tensorflow::DT_HALF) {
+    to.unaligned_flat<float>() = from.unaligned_flat<Eigen::half>().cast<float>();
+  } else if (from.dtype() == tensorflow::DT_BFLOAT16) {
+    to.unaligned_flat<float>() = from.unaligned_flat<tensorflow::bfloat16>().cast<float>();
+  } else if (dtype == tensorflow::DT_HALF) {
+    to.unaligned_flat<Eigen::half>() = from.unaligned_flat<float>().cast<Eigen::half>();
+  } else {
+    to.unaligned_flat<tensorflow::bfloat16>() = from.unaligned_flat<float>().cast<tensorflow::bfloat16>();
+  }
+  return to;
+}
+
+// [n1 + n2 + ..., row...]
+Tensor Concatenate(absl::Span<const Tensor> parts) {
+  if (parts.size() == 1) return parts[0];
+  TensorShape shape = parts[0].shape();
+  int64_t rows = 0;
+  for (const Tensor& part : parts) rows += part.dim_size(0);
+  shape.set_dim(0, rows);
+  Tensor all(parts[0].dtype(), shape);
+  char* to = static_cast<char*>(all.data());
+  for (const Tensor& part : parts) {
+    if (part.NumElements() == 0) continue;
+    std::memcpy(to, part.data(), part.TotalBytes());
+    to += part.TotalBytes();
+  }
+  return all;
+}
+
+}  // namespace
+
+EnvGradients::EnvGradients(const Program& program, const std::vector<Tensor>* env, tensorflow::OpKernelContext* ctx)
+    : program_(program),
+      env_(env),
+      ctx_(ctx),
+      dense_(env->size()),
+      products_(program.products.size()),
+      slices_(env->size()) {}
+
+EnvGradients::~EnvGradients() = default;
+
+const std::vector<EnvGradients::Route>& EnvGradients::RoutesOf(const GraphSpec& spec) {
+  auto [it, is_new] = routes_.try_emplace(&spec);
+  if (!is_new) return it->second;
+  const auto find = [&](Target::Kind kind, const Target& like) {
+    for (size_t i = 0; i < spec.targets.size(); ++i) {
+      const Target& target = spec.targets[i];
+      if (target.kind == kind && target.index == like.index && target.occurrence == like.occurrence) return static_cast<int>(i);
+    }
+    return -1;
+  };
+  for (size_t i = 0; i < spec.targets.size(); ++i) {
+    const Target& target = spec.targets[i];
+    const int fetch = i;
+    if (target.kind == Target::Kind::kEnvGradient) {
+      it->second.push_back({Route::Kind::kDense, target.index, fetch});
+    } else if (target.kind == Target::Kind::kProductX) {
+      it->second.push_back({Route::Kind::kProduct, target.index, fetch, find(Target::Kind::kProductY, target)});
+    } else if (target.kind == Target::Kind::kSliceValues) {
+      it->second.push_back({Route::Kind::kSlices, target.index, fetch, find(Target::Kind::kSliceIndices, target)});
+    }
+  }
+  return it->second;
+}
+
+absl::Status EnvGradients::Add(const GraphSpec& spec, const std::vector<Tensor>& fetches) {
+  for (const Route& route : RoutesOf(spec)) {
+    if (route.kind == Route::Kind::kDense) {
+      TF_RETURN_IF_ERROR(AddDense(route.index, fetches[route.first]));
+      continue;
+    }
+    if (route.second < 0) return absl::InternalError("a gradient graph gives one half of a pair for the environment");
+    TF_RETURN_IF_ERROR(route.kind == Route::Kind::kProduct
+                           ? AddProduct(route.index, fetches[route.first], fetches[route.second])
+                           : AddSlices(route.index, fetches[route.first], fetches[route.second]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EnvGradients::AddDense(int env, const Tensor& value) {
+  const Tensor& like = (*env_)[env];
+  Tensor shaped;
+  if (value.dtype() != like.dtype() || !shaped.CopyFrom(value, like.shape())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the gradient of environment value ", env, " must be like it, ",
+                     tensorflow::DataTypeString(like.dtype()), " ", like.shape().DebugString(), ", got ",
+                     tensorflow::DataTypeString(value.dtype()), " ", value.shape().DebugString()));
+  }
+  return AddTo(&dense_[env], Cast(shaped, SumType(value.dtype())));
+}
+
+absl::Status EnvGradients::AddProduct(int product, const Tensor& x, const Tensor& dy) {
+  if (x.dims() != 2 || dy.dims() != 2 || x.dim_size(0) != dy.dim_size(0) || x.dtype() != dy.dtype()) {
+    return absl::InternalError(absl::StrCat("the factors of product ", product, " are ", x.shape().DebugString(),
+                                            " and ", dy.shape().DebugString(), "; expected matrices with equal rows"));
+  }
+  Pending& pending = products_[product];
+  if (!pending.rows.empty() && (pending.rows[0].first.dim_size(1) != x.dim_size(1) ||
+                                pending.rows[0].second.dim_size(1) != dy.dim_size(1))) {
+    return absl::InternalError(absl::StrCat("the factors of product ", product, " change their width"));
+  }
+  pending.rows.emplace_back(x, dy);
+  pending.num_rows += x.dim_size(0);
+  return pending.num_rows < kRowsPerProduct ? absl::OkStatus() : Flush(product);
+}
+
+absl::Status EnvGradients::AddSlices(int env, const Tensor& values, const Tensor& indices) {
+  if (indices.dims() != 1 || values.dims() < 1 || values.dim_size(0) != indices.dim_size(0)) {
+    return absl::InternalError(absl::StrCat("slices of environment value ", env, " have values ",
+                                            values.shape().DebugString(), " and indices ",
+                                            indices.shape().DebugString()));
+  }
+  Tensor wide = indices;
+  if (indices.dtype() == tensorflow::DT_INT32) {
+    wide = Tensor(tensorflow::DT_INT64, indices.shape());
+    wide.vec<int64_t>() = indices.unaligned_flat<int32_t>().cast<int64_t>();
+  } else if (indices.dtype() != tensorflow::DT_INT64) {
+    return absl::InternalError("indices of slices must be int32 or int64");
+  }
+  slices_[env].emplace_back(values, wide);
+  return absl::OkStatus();
+}
+
+absl::Status EnvGradients::AddRow(int env, int64_t index, const Tensor& row) {
+  TensorShape shape = row.shape();
+  shape.InsertDim(0, 1);
+  Tensor values;
+  if (!values.CopyFrom(row, shape)) return absl::InternalError("a row cannot be reshaped");
+  Tensor indices(tensorflow::DT_INT64, TensorShape({1}));
+  indices.vec<int64_t>()(0) = index;
+  return AddSlices(env, values, indices);
+}
+
+absl::StatusOr<Tensor> EnvGradients::Multiply(Tensor left, Tensor right) {
+  std::unique_ptr<tensorflow::OpKernel>& kernel = kernels_[left.dtype()];
+  tensorflow::FunctionLibraryRuntime* library = ctx_->function_library();
+  if (kernel == nullptr) {
+    tensorflow::NodeDef def;
+    TF_RETURN_IF_ERROR(tensorflow::NodeDefBuilder("recursion_gradient", "MatMul")
+                           .Input({"x", 0, left.dtype()})
+                           .Input({"dy", 0, right.dtype()})
+                           .Attr("transpose_a", true)
+                           .Finalize(&def));
+    std::shared_ptr<const tensorflow::NodeProperties> properties;
+    TF_RETURN_IF_ERROR(tensorflow::NodeProperties::CreateFromNodeDef(std::move(def), tensorflow::OpRegistry::Global(),
+                                                                     &properties));
+    tensorflow::OpKernel* made = nullptr;
+    TF_RETURN_IF_ERROR(library->CreateKernel(properties, &made));
+    kernel.reset(made);
+  }
+  if (step_ == nullptr) step_ = std::make_unique<Step>(ctx_, library, nullptr, 0);
+  Tensor product;
+  TF_RETURN_IF_ERROR(step_->RunKernel(kernel.get(), kernel->AsAsync(),
+                                      {tensorflow::TensorValue(&left), tensorflow::TensorValue(&right)}, 1,
+                                      [&](int, Tensor&& output) { product = std::move(output); }));
+  return product;
+}
+
+absl::Status EnvGradients::Flush(int index) {
+  Pending pending;
+  std::swap(pending, products_[index]);
+  if (pending.num_rows == 0) return absl::OkStatus();
+  const ProductSpec& spec = program_.products[index];
+  std::vector<Tensor> x, dy;
+  for (auto& [left, right] : pending.rows) {
+    x.push_back(std::move(left));
+    dy.push_back(std::move(right));
+  }
+  const DataType type = SumType(x[0].dtype());
+  Tensor left = Cast(Concatenate(x), type), right = Cast(Concatenate(dy), type);
+  if (spec.transposed) std::swap(left, right);
+  TF_ASSIGN_OR_RETURN(const Tensor product, Multiply(std::move(left), std::move(right)));
+  Tensor shaped;
+  if (!shaped.CopyFrom(product, (*env_)[spec.env].shape())) {
+    return absl::InternalError(absl::StrCat("product ", index, " has shape ", product.shape().DebugString(),
+                                            ", expected that of environment value ", spec.env, ", ",
+                                            (*env_)[spec.env].shape().DebugString()));
+  }
+  return AddTo(&dense_[spec.env], shaped);
+}
+
+absl::Status EnvGradients::FlushAll(int env) {
+  for (size_t i = 0; i < products_.size(); ++i) {
+    if (program_.products[i].env == env) TF_RETURN_IF_ERROR(Flush(i));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EnvGradients::Dense(int env, Tensor* gradient) {
+  if (env < 0 || env >= env_->size()) return absl::InvalidArgumentError(absl::StrCat("no environment value ", env));
+  TF_RETURN_IF_ERROR(FlushAll(env));
+  const Tensor& like = (*env_)[env];
+  Tensor sum = std::move(dense_[env]);
+  dense_[env] = Tensor();
+  if (!slices_[env].empty()) {
+    Tensor scattered = Zeros(SumType(like.dtype()), like.shape());
+    TF_RETURN_IF_ERROR(AddTo(&scattered, sum));
+    const int64_t width = like.dims() > 0 && like.dim_size(0) > 0 ? like.NumElements() / like.dim_size(0) : 0;
+    for (const auto& [values, indices] : slices_[env]) {
+      const Tensor wide = Cast(values, scattered.dtype());
+      const int64_t size = width * tensorflow::DataTypeSize(wide.dtype());
+      for (int64_t i = 0; i < indices.dim_size(0); ++i) {
+        const int64_t row = indices.unaligned_flat<int64_t>()(i);
+        if (row < 0 || row >= like.dim_size(0) || wide.NumElements() != indices.dim_size(0) * width) {
+          return absl::InternalError(absl::StrCat("a slice for row ", row, " of environment value ", env, " of shape ",
+                                                  like.shape().DebugString(), " does not fit"));
+        }
+        TF_RETURN_IF_ERROR(AddElements(wide.dtype(), static_cast<char*>(scattered.data()) + row * size,
+                                       static_cast<const char*>(wide.data()) + i * size, width));
+      }
+    }
+    slices_[env].clear();
+    sum = std::move(scattered);
+  }
+  *gradient = IsNone(sum) ? Zeros(like.dtype(), like.shape()) : Cast(sum, like.dtype());
+  return absl::OkStatus();
+}
+
+absl::Status EnvGradients::Slices(int env, const TensorShape& row_shape, DataType dtype, Tensor* values,
+                                  Tensor* indices) {
+  if (env < 0 || env >= env_->size()) return absl::InvalidArgumentError(absl::StrCat("no environment value ", env));
+  TF_RETURN_IF_ERROR(FlushAll(env));
+  std::vector<Tensor> all_values, all_indices;
+  for (auto& [part, rows] : slices_[env]) {
+    all_values.push_back(std::move(part));
+    all_indices.push_back(std::move(rows));
+  }
+  slices_[env].clear();
+  if (!IsNone(dense_[env])) {
+    // Other uses of the value gave it a gradient as a whole: slices for all rows.
+    Tensor rows(tensorflow::DT_INT64, TensorShape({dense_[env].dim_size(0)}));
+    for (int64_t i = 0; i < rows.NumElements(); ++i) rows.flat<int64_t>()(i) = i;
+    all_values.push_back(Cast(dense_[env], dtype));
+    all_indices.push_back(rows);
+    dense_[env] = Tensor();
+  }
+  if (all_values.empty()) {
+    TensorShape shape = row_shape;
+    shape.InsertDim(0, 0);
+    *values = Tensor(dtype, shape);
+    *indices = Tensor(tensorflow::DT_INT64, TensorShape({0}));
+    return absl::OkStatus();
+  }
+  for (const Tensor& part : all_values) {
+    if (part.dtype() != dtype || part.dims() != all_values[0].dims()) {
+      return absl::InternalError(absl::StrCat("slices of environment value ", env, " are not alike"));
+    }
+  }
+  *values = Concatenate(all_values);
+  *indices = Concatenate(all_indices);
+  return absl::OkStatus();
+}
+
+}  // namespace recursion
+}  // namespace tf_ext
