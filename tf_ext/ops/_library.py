@@ -96,7 +96,7 @@ def _following(version: str) -> str:
 def _misfit(path: pathlib.Path | None, built_for: str | None, tensorflow: InstalledTensorFlow | None) -> str | None:
     """The sentence that says why the library cannot be loaded, or None."""
     if tensorflow is None:
-        return _no_tensorflow("tf_ext's operators", minor(built_for or SUPPORTED[-1]))
+        return _no_tensorflow("tf_ext.ops", minor(built_for or SUPPORTED[-1]))
     installed = f"{tensorflow.distribution} {tensorflow.version}"
     if path is None or not path.is_file():
         where = f"{path}, named by ${LIBRARY_VARIABLE}, is not a file" if path else f"{LIBRARY_NAME} is not installed"
