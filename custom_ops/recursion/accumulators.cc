@@ -12,6 +12,7 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/platform/errors.h"
+#include "tensorflow/core/public/version.h"
 
 namespace tf_ext {
 namespace recursion {
@@ -167,7 +168,6 @@ absl::Status EnvGradients::AddRow(int env, int64_t index, const Tensor& row) {
 
 absl::StatusOr<Tensor> EnvGradients::Multiply(Tensor left, Tensor right) {
   std::unique_ptr<tensorflow::OpKernel>& kernel = kernels_[left.dtype()];
-  tensorflow::FunctionLibraryRuntime* library = ctx_->function_library();
   if (kernel == nullptr) {
     tensorflow::NodeDef def;
     TF_RETURN_IF_ERROR(tensorflow::NodeDefBuilder("recursion_gradient", "MatMul")
@@ -178,11 +178,12 @@ absl::StatusOr<Tensor> EnvGradients::Multiply(Tensor left, Tensor right) {
     std::shared_ptr<const tensorflow::NodeProperties> properties;
     TF_RETURN_IF_ERROR(tensorflow::NodeProperties::CreateFromNodeDef(std::move(def), tensorflow::OpRegistry::Global(),
                                                                      &properties));
-    tensorflow::OpKernel* made = nullptr;
-    TF_RETURN_IF_ERROR(library->CreateKernel(properties, &made));
-    kernel.reset(made);
+    absl::Status status;
+    kernel = tensorflow::CreateOpKernel(tensorflow::DeviceType(tensorflow::DEVICE_CPU), ctx_->device(),
+                                        ctx_->device()->GetAllocator({}), properties, TF_GRAPH_DEF_VERSION, &status);
+    TF_RETURN_IF_ERROR(status);
   }
-  if (step_ == nullptr) step_ = std::make_unique<Step>(ctx_, library, nullptr, 0);
+  if (step_ == nullptr) step_ = std::make_unique<Step>(ctx_, ctx_->function_library(), nullptr, 0);
   Tensor product;
   TF_RETURN_IF_ERROR(step_->RunKernel(kernel.get(), kernel->AsAsync(),
                                       {tensorflow::TensorValue(&left), tensorflow::TensorValue(&right)}, 1,
