@@ -22,5 +22,27 @@ void TapeHandle::Encode(tensorflow::VariantTensorData* data) const {
 
 bool TapeHandle::Decode(const tensorflow::VariantTensorData& data) { return false; }
 
+namespace {
+
+// A tape has no gradient, but automatic differentiation of a function that returns one among its intermediates still makes
+// zeros for it and adds these up.
+absl::Status NoTape(tensorflow::OpKernelContext* ctx, const TapeHandle& tape, TapeHandle* out) {
+  *out = TapeHandle();
+  return absl::OkStatus();
+}
+
+absl::Status SumOfNoTapes(tensorflow::OpKernelContext* ctx, const TapeHandle& a, const TapeHandle& b,
+                          TapeHandle* out) {
+  *out = TapeHandle();
+  return absl::OkStatus();
+}
+
+REGISTER_UNARY_VARIANT_UNARY_OP_FUNCTION(tensorflow::ZEROS_LIKE_VARIANT_UNARY_OP, tensorflow::DEVICE_CPU, TapeHandle,
+                                         NoTape);
+REGISTER_UNARY_VARIANT_BINARY_OP_FUNCTION(tensorflow::ADD_VARIANT_BINARY_OP, tensorflow::DEVICE_CPU, TapeHandle,
+                                          SumOfNoTapes);
+
+}  // namespace
+
 }  // namespace recursion
 }  // namespace tf_ext

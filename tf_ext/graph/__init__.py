@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tf_ext.graph.autodiff import multi_gradients, new_graph, placeholder, stock_gradient, variable_spec
 from tf_ext.graph.branches import branch_graphs, is_conditional, nested_graphs
-from tf_ext.graph.copying import copy_library, copy_op, extract_graph_def, plain_attrs
+from tf_ext.graph.copying import copy_library, copy_op, extract_graph_def, plain_attrs, record_on_tapes
 from tf_ext.graph.tracing import autograph, loop_around, note_variables, trace_function
 from tf_ext.graph.vectorizing import vectorize_op
 from tf_ext.graph.walking import ancestors, constant_value, is_stateful, read_through
@@ -30,6 +30,7 @@ __all__ = [
     "placeholder",
     "plain_attrs",
     "read_through",
+    "record_on_tapes",
     "stock_gradient",
     "trace_function",
     "variable_spec",

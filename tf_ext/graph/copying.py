@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import tensorflow as tf
+from tensorflow.python.eager import record
+from tensorflow.python.framework import ops
 
 
 def plain_attrs(op: tf.Operation) -> dict[str, tf.compat.v1.AttrValue]:
@@ -43,6 +45,22 @@ def copy_op(
         )
 
 
+def record_on_tapes(op: tf.Operation) -> None:
+    """Lets the active gradient tapes see an operator that was made by `copy_op`, as they see those of `tf.*` functions."""
+    try:
+        gradient = ops.gradient_registry.lookup(op.type)
+    except LookupError:
+        return
+    if gradient is None:
+        return
+
+    def backward(*output_gradients: tf.Tensor) -> list[tf.Tensor | None]:
+        gradients = gradient(op, *output_gradients)
+        return list(gradients) if isinstance(gradients, (list, tuple)) else [gradients]
+
+    record.record_operation(op.type, list(op.outputs), list(op.inputs), backward)
+
+
 def copy_library(source: tf.Graph, target: tf.Graph) -> None:
     """Makes the functions that `source` knows known to `target`."""
     for function in source._functions.values():
@@ -52,8 +70,16 @@ def copy_library(source: tf.Graph, target: tf.Graph) -> None:
 def extract_graph_def(graph: tf.Graph, roots: Sequence[str]) -> tf.compat.v1.GraphDef:
     """The part of a graph that the operators named `roots` depend on, without what ties it to its surroundings."""
     full = graph.as_graph_def(add_shapes=False)
-    part = tf.compat.v1.graph_util.extract_sub_graph(full, list(dict.fromkeys(roots)))
-    part.library.CopyFrom(full.library)
+    nodes = {node.name: node for node in full.node}
+    wanted: set[str] = set()
+    stack = list(roots)
+    while stack:
+        name = stack.pop()
+        if name not in wanted:
+            wanted.add(name)
+            stack.extend(text.lstrip("^").split(":")[0] for text in nodes[name].input)
+    part = tf.compat.v1.GraphDef(library=full.library, versions=full.versions)
+    part.node.extend(node for node in full.node if node.name in wanted)
     for node in part.node:
         for name in [name for name in node.attr if name.startswith("_")]:
             del node.attr[name]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.eager import record
 from tensorflow.python.eager.polymorphic_function import autograph_util
 from tensorflow.python.framework import func_graph as func_graph_lib
@@ -15,7 +16,14 @@ from tensorflow.python.ops import resource_variable_ops
 
 def autograph(python_function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with Python's own control flow on tensors converted."""
-    return autograph_util.py_func_from_autograph(python_function)
+    converted = autograph_util.py_func_from_autograph(python_function)
+
+    def convert(*args: Any) -> Any:
+        # Whoever called us may have conversion switched off for its own code.
+        with ag_ctx.ControlStatusCtx(status=ag_ctx.Status.UNSPECIFIED):
+            return converted(*args)
+
+    return convert
 
 
 def trace_function(

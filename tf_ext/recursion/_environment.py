@@ -138,6 +138,8 @@ class Environment:
                 continue
             inputs = [self._outer[t.ref()] for t in current.op.inputs]
             copy = graphs.copy_op(current.op, self.outer_graph, inputs)
+            with self.outer_graph.as_default():
+                graphs.record_on_tapes(copy)
             for inner, outer in zip(current.op.outputs, copy.outputs, strict=True):
                 self._outer[inner.ref()] = outer
         return self._outer[tensor.ref()]

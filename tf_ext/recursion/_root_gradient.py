@@ -13,6 +13,7 @@ from tf_ext.ops import recursion as kernels
 @tf.RegisterGradient("TfExtStatefulRecursion")
 def _gradient(op: tf.Operation, *gradients: tf.Tensor | None) -> list[Any]:
     """Runs the recursion backwards over the tape that the forward run is told here to keep."""
+    op = op.outputs[-1].op  # under a tape TensorFlow passes a stand-in for the operator
     kernels.keep_tape(op)
     head = tf.compat.v1.GraphDef.FromString(op.get_attr("program")).node[0].attr
     num_args, num_env = len(op.get_attr("Targs")), len(op.get_attr("Tenv"))
