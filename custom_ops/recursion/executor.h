@@ -30,7 +30,7 @@ class Tape {
  public:
   virtual ~Tape() = default;
   // `dresults`: one per result of the root function (shape of the result; an uninitialised tensor where the result is not
-  // floating), `dcalls` likewise per collected result (empty when not collected). Fills `dargs` (per argument; empty
+  // floating), `dcalls` likewise per collected argument and then result (empty when not collected). Fills `dargs` (per argument; empty
   // tensor where no gradient) and adds to `env_gradients`.
   virtual absl::Status Backward(tensorflow::OpKernelContext* ctx, const std::vector<tensorflow::Tensor>& dresults,
                                 const std::vector<tensorflow::Tensor>& dcalls,

@@ -1,4 +1,5 @@
 // The operator that computes a recursion's gradient.
+#include <numeric>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -53,31 +54,37 @@ class RecursionGradOp : public tensorflow::OpKernel {
     return WriteEnvironment(ctx, &env_gradients);
   }
 
-  // One entry per result of the root function; a default tensor where the result is not floating.
+  // One entry per result of the root function, and per argument and result of its collected calls.
   static absl::Status ReadGradients(OpKernelContext* ctx, const Tape& tape, std::vector<Tensor>* dresults,
                                     std::vector<Tensor>* dcalls) {
     const Program& program = tape.request().program->program();
     const FunctionSpec& root = program.functions[program.root];
-    for (auto [name, list] : {std::make_pair("dresults", dresults), std::make_pair("dcalls", dcalls)}) {
-      OpInputList inputs;
-      TF_RETURN_IF_ERROR(ctx->input_list(name, &inputs));
-      if (inputs.size() == 0 && list == dcalls) continue;
-      int next = 0;
-      for (int slot : root.results) {
-        Tensor& gradient = list->emplace_back();
-        if (!tensorflow::DataTypeIsFloating(root.slot_types[slot])) continue;
-        if (next >= inputs.size() || inputs[next].dtype() != root.slot_types[slot]) {
-          return absl::InvalidArgumentError(
-              absl::StrCat(name, " must have one gradient per floating result of SubGraph '", root.name, "', got ",
-                           inputs.size()));
-        }
-        gradient = inputs[next++];
-      }
-      if (next != inputs.size()) {
-        return absl::InvalidArgumentError(absl::StrCat(name, " has ", inputs.size(), " gradients, expected ", next));
-      }
+    TF_RETURN_IF_ERROR(ReadList(ctx, "dresults", root, root.results, dresults));
+    OpInputList inputs;
+    TF_RETURN_IF_ERROR(ctx->input_list("dcalls", &inputs));
+    if (inputs.size() == 0) return absl::OkStatus();
+    if (!tape.request().collect) return absl::InvalidArgumentError("dcalls given for calls that were not collected");
+    std::vector<int> slots(root.num_args);
+    std::iota(slots.begin(), slots.end(), 0);
+    slots.insert(slots.end(), root.results.begin(), root.results.end());
+    return ReadList(ctx, "dcalls", root, slots, dcalls);
+  }
+
+  // One entry per slot; a default tensor where it is not floating, since nothing is given for these.
+  static absl::Status ReadList(OpKernelContext* ctx, const char* name, const FunctionSpec& root,
+                               const std::vector<int>& slots, std::vector<Tensor>* gradients) {
+    OpInputList inputs;
+    TF_RETURN_IF_ERROR(ctx->input_list(name, &inputs));
+    int next = 0;
+    for (int slot : slots) {
+      Tensor& gradient = gradients->emplace_back();
+      if (!tensorflow::DataTypeIsFloating(root.slot_types[slot])) continue;
+      if (next < inputs.size() && inputs[next].dtype() == root.slot_types[slot]) gradient = inputs[next];
+      ++next;
     }
-    return absl::OkStatus();
+    if (next == inputs.size()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(name, " must have one gradient per floating value of SubGraph '",
+                                                   root.name, "', ", next, ", got ", inputs.size()));
   }
 
   absl::Status WriteArgs(OpKernelContext* ctx, const Tape& tape, const std::vector<Tensor>& dargs) {

@@ -80,7 +80,7 @@ absl::Status BackwardRun::RunTask(WorkerPool::Worker& worker, WorkerPool::Task t
     }
     TF_RETURN_IF_ERROR(AddTo(&back->gradients[root.results[i]], gradient));
   }
-  TF_RETURN_IF_ERROR(AddCollected(back));
+  TF_RETURN_IF_ERROR(AddCollected(back, /*arguments=*/false));
   return Advance(lane, back);
 }
 
@@ -168,6 +168,7 @@ absl::Status BackwardRun::Advance(Lane& lane, BackFrame* back) {
 absl::Status BackwardRun::Leave(Lane& lane, BackFrame* back, BackFrame** ready) {
   const FunctionSpec& function = program_.functions[back->frame->function];
   for (size_t i = function.num_args; i < function.slot_types.size(); ++i) back->gradients[i] = Tensor();
+  TF_RETURN_IF_ERROR(AddCollected(back, /*arguments=*/true));
   BackFrame* parent = back->parent;
   if (parent == nullptr) {
     for (int i = 0; i < function.num_args; ++i) {
@@ -186,13 +187,15 @@ absl::Status BackwardRun::Leave(Lane& lane, BackFrame* back, BackFrame** ready) 
   return log_.Close(finished);
 }
 
-absl::Status BackwardRun::AddCollected(BackFrame* back) {
+absl::Status BackwardRun::AddCollected(BackFrame* back, bool arguments) {
   if (dcalls_.empty() || back->frame->collected_index < 0) return absl::OkStatus();
   const FunctionSpec& function = program_.functions[back->frame->function];
-  for (size_t i = 0; i < function.results.size(); ++i) {
+  const int num_args = function.num_args;
+  const int first = arguments ? 0 : num_args, last = arguments ? num_args : dcalls_.size();
+  for (int i = first; i < last; ++i) {
     if (IsNone(dcalls_[i])) continue;
     TF_ASSIGN_OR_RETURN(const Tensor row, Row(dcalls_[i], back->frame->collected_index));
-    TF_RETURN_IF_ERROR(AddTo(&back->gradients[function.results[i]], row));
+    TF_RETURN_IF_ERROR(AddTo(&back->gradients[arguments ? i : function.results[i - num_args]], row));
   }
   return absl::OkStatus();
 }
@@ -227,7 +230,7 @@ absl::Status BackwardRun::StartChild(Lane& lane, BackFrame* back, const CallSpec
     }
     TF_RETURN_IF_ERROR(AddTo(&child_back->gradients[results[i]], gradient));
   }
-  TF_RETURN_IF_ERROR(AddCollected(child_back));
+  TF_RETURN_IF_ERROR(AddCollected(child_back, /*arguments=*/false));
   lane.children.push_back(child_back);
   return absl::OkStatus();
 }

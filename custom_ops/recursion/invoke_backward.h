@@ -58,7 +58,8 @@ class BackwardRun : public WorkerPool::Client {
   void FreeFrame(Lane& lane, BackFrame* back);
   absl::Status Advance(Lane& lane, BackFrame* back);
   absl::Status Leave(Lane& lane, BackFrame* back, BackFrame** ready);
-  absl::Status AddCollected(BackFrame* back);
+  // What the collected calls give: for the results as the call begins its way back, for the arguments as it ends.
+  absl::Status AddCollected(BackFrame* back, bool arguments);
   absl::Status StartChildren(Lane& lane, BackFrame* back, Record* record);
   absl::Status StartChild(Lane& lane, BackFrame* back, const CallSpec& call, Frame* child);
   absl::Status Join(Lane& lane, BackFrame* back, Record* record);

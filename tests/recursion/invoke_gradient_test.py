@@ -132,6 +132,18 @@ def test_a_chain(depth):
     assert_close(dx, 2 * depth * np.float64(np.float32(x)) ** (depth - 1), 1e-2)
 
 
+def test_gradients_of_collected_arguments():
+    """power's argument x is the same in all calls; a gradient given to each call's x reaches the caller's."""
+    depth, x = 4, np.float32(0.5)
+    result = record(power_program(), [depth, x], collect=True)
+    np.testing.assert_array_equal(result.calls[0], [4, 3, 2, 1, 0])
+    np.testing.assert_array_equal(result.calls[1], [x] * 5)
+    np.testing.assert_array_equal(result.calls[2], x ** np.arange(4, -1, -1))
+    dx, dy = np.float32([1, 2, 3, 4, 5]), np.float32([0, 0, 7, 0, 0])
+    actual = gradients(result, [np.float32(0)], dcalls=[dx, dy], arg_grads=[1]).dargs[0]
+    assert_close(actual, dx.sum() + 7 * 2 * x)
+
+
 def scale_program(mode: str, reduce: str) -> Program:
     """scale(x, y) = x * y; root(xs, y) maps it over xs, or over the rows 1 to 3 of the environment."""
     program = Program(env=[tf.TensorSpec([None, 2])])
