@@ -31,6 +31,8 @@ class EnvGradients {
   // Routes the fetches of a gradient graph whose targets concern the environment; others are ignored.
   absl::Status Add(const GraphSpec& spec, const std::vector<tensorflow::Tensor>& fetches);
 
+  // A gradient of the whole of environment value `env`.
+  absl::Status AddDense(int env, const tensorflow::Tensor& value);
   // The gradient of row `index` of environment value `env`, from calls that took their arguments there.
   absl::Status AddRow(int env, int64_t index, const tensorflow::Tensor& row);
 
@@ -55,7 +57,6 @@ class EnvGradients {
   const std::vector<Route>& RoutesOf(const GraphSpec& spec);
   absl::Status AddProduct(int product, const tensorflow::Tensor& x, const tensorflow::Tensor& dy);
   absl::Status AddSlices(int env, const tensorflow::Tensor& values, const tensorflow::Tensor& indices);
-  absl::Status AddDense(int env, const tensorflow::Tensor& value);
   absl::Status Flush(int product);
   absl::Status FlushAll(int env);
   // left^T right.

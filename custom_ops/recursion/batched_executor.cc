@@ -1,0 +1,306 @@
+// The batched executor: roots, batches, results. Frames go on in batched_calls.cc.
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "custom_ops/recursion/batched_run.h"
+#include "custom_ops/recursion/errors.h"
+#include "custom_ops/recursion/step.h"
+#include "tensorflow/core/framework/cancellation.h"
+#include "tensorflow/core/platform/errors.h"
+
+namespace tf_ext {
+namespace recursion {
+namespace batched {
+
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+namespace {
+
+// With more open calls than this, those that can return go first: batches are large either way, and memory is finite.
+constexpr int64_t kManyCalls = 1 << 20;
+
+}  // namespace
+
+BatchedRun::BatchedRun(OpKernelContext* ctx, std::shared_ptr<const BatchedPlan> plan, RunRequest request)
+    : ctx_(ctx),
+      plan_(std::move(plan)),
+      program_(plan_->program()),
+      request_(std::move(request)),
+      mover_{ctx->device()->GetAllocator({}), ctx->device()->tensorflow_cpu_worker_threads()},
+      store_(mover_, /*keep=*/request_.record),
+      agenda_(*plan_),
+      step_(plan_->compiled->NewStep(ctx, &request_.env)),
+      many_(std::min(kManyCalls, program_.max_live_calls / 2)),
+      tables_(request_.env.size(), -1) {
+  for (const FunctionSpec& function : program_.functions) pools_.emplace_back(function.slot_types.size());
+  if (request_.record) tape_ = std::make_shared<BatchedTape>(plan_, request_);
+}
+
+absl::Status BatchedRun::Run(RunResult* result) {
+  TF_RETURN_IF_ERROR(Start());
+  TF_RETURN_IF_ERROR(Loop());
+  return Finish(result);
+}
+
+absl::Status BatchedRun::Start() {
+  const FunctionSpec& root = program_.functions[program_.root];
+  const int64_t num_rows = request_.map && !request_.args.empty() ? request_.args[0].dim_size(0) : 1;
+  if (num_rows > std::numeric_limits<int32_t>::max()) return TooManyCalls(program_, root);
+  results_.assign(root.results.size(), std::vector<Ref>(num_rows));
+  if (request_.collect) calls_.resize(root.num_args + root.results.size());
+  args_.assign(request_.args.size(), -1);
+  if (num_rows == 0) return absl::OkStatus();
+  for (size_t a = 0; a < request_.args.size(); ++a) {
+    Tensor arg = request_.args[a];
+    if (!request_.map) {
+      TensorShape shape = arg.shape();
+      shape.InsertDim(0, 1);
+      if (!arg.CopyFrom(request_.args[a], shape)) return absl::InternalError("An argument cannot be made a row.");
+    } else if (arg.dims() < 1 || arg.dim_size(0) != num_rows) {
+      return absl::InvalidArgumentError(absl::StrCat("Argument ", a, " of '", root.name, "' has shape ",
+                                                     arg.shape().DebugString(), ", expected ", num_rows, " rows."));
+    }
+    args_[a] = store_.Add(std::move(arg), /*users=*/1, request_.record);
+  }
+  for (int64_t row = 0; row < num_rows; ++row) {
+    TF_ASSIGN_OR_RETURN(Frame* frame, NewFrame(program_.root, nullptr, 0, row));
+    for (size_t a = 0; a < args_.size(); ++a) Set(frame->slots()[a], Ref{args_[a], static_cast<int32_t>(row)});
+    Enter(program_.root, frame);
+  }
+  for (int32_t block : args_) store_.Release(block);
+  return absl::OkStatus();
+}
+
+absl::Status BatchedRun::Loop() {
+  Frames frames;
+  int block = 0;
+  const auto scarce = [this] {
+    return live_ > many_ ? std::optional<int64_t>(program_.max_live_calls - live_) : std::nullopt;
+  };
+  while (agenda_.Pop(scarce(), &block, &frames)) {
+    if (ctx_->cancellation_manager() != nullptr && ctx_->cancellation_manager()->IsCancelled()) {
+      return absl::CancelledError("A recursion was cancelled.");
+    }
+    const BlockPlan& plan = plan_->blocks[block];
+    absl::Status status = plan.graph == nullptr ? absl::OkStatus() : Execute(plan, frames);
+    if (status.ok()) status = GoOn(plan, frames);
+    if (status.ok()) continue;
+    const auto [least, greatest] = std::minmax_element(
+        frames.begin(), frames.end(), [](const Frame* a, const Frame* b) { return a->depth < b->depth; });
+    return InCall(status, *plan.function, (*least)->depth, (*greatest)->depth);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BatchedRun::Execute(const BlockPlan& block, const Frames& frames) {
+  const int64_t num_rows = frames.size();
+  const int num_slots = tape_ != nullptr ? block.slots.size() : block.num_forward_slots;
+  CollectRefs(block, frames, num_slots);
+  TF_RETURN_IF_ERROR(GatherSlots(block, num_rows, num_slots));
+  Feed(block, frames);
+  TF_RETURN_IF_ERROR(block.graph->Run(*step_, absl::MakeSpan(feeds_), &fetches_));
+  TF_RETURN_IF_ERROR(StoreOutputs(block, frames));
+  if (tape_ != nullptr && block.gradient >= 0) Record(block, num_rows);
+  return absl::OkStatus();
+}
+
+void BatchedRun::CollectRefs(const BlockPlan& block, const Frames& frames, int num_slots) {
+  if (static_cast<int>(refs_.size()) < num_slots) {
+    refs_.resize(num_slots);
+    offsets_.resize(num_slots);
+  }
+  const int64_t num_rows = frames.size();
+  for (int s = 0; s < num_slots; ++s) {
+    std::vector<Ref>& refs = refs_[s];
+    const int slot = block.slots[s].slot;
+    if (block.slots[s].kind == SlotKind::kRow) {
+      refs.resize(num_rows);
+      for (int64_t i = 0; i < num_rows; ++i) refs[i] = frames[i]->slots()[slot];
+      continue;
+    }
+    refs.clear();
+    offsets_[s].assign(1, 0);
+    for (Frame* frame : frames) {
+      const Ref ref = frame->slots()[slot];
+      if (ref.block == kListBlock) refs.insert(refs.end(), lists_[ref.row].begin(), lists_[ref.row].end());
+      offsets_[s].push_back(refs.size());
+    }
+  }
+}
+
+absl::Status BatchedRun::GatherSlots(const BlockPlan& block, int64_t num_rows, int num_slots) {
+  slots_.resize(num_slots);
+  for (int s = 0; s < num_slots; ++s) {
+    const SlotFeed& feed = block.slots[s];
+    if (feed.kind == SlotKind::kSum) {
+      TF_RETURN_IF_ERROR(store_.GatherSums(refs_[s], offsets_[s], feed.row_shape, feed.dtype, &slots_[s]));
+      continue;
+    }
+    TensorShape shape;
+    if (!refs_[s].empty()) {
+      TF_RETURN_IF_ERROR(store_.Gather(refs_[s], &slots_[s]));
+      if (feed.kind == SlotKind::kRow) continue;
+      shape = slots_[s].shape();
+      shape.set_dim(0, refs_[s].size() / num_rows);
+    } else if (feed.row_shape.AsTensorShape(&shape)) {
+      shape.InsertDim(0, 0);
+      slots_[s] = Tensor(feed.dtype, shape);
+    } else {
+      return absl::InvalidArgumentError(absl::StrCat("The results of no calls need a known shape, not ",
+                                                     feed.row_shape.DebugString(), "."));
+    }
+    shape.InsertDim(0, num_rows);
+    const Tensor rows = slots_[s];
+    if (!slots_[s].CopyFrom(rows, shape)) return absl::InternalError("Lists of different lengths share a batch.");
+  }
+  return absl::OkStatus();
+}
+
+void BatchedRun::Feed(const BlockPlan& block, const Frames& frames) {
+  if (block.needs_uid) {
+    const int64_t num_rows = frames.size();
+    uids_ = Tensor(mover_.allocator, tensorflow::DT_INT64, TensorShape({num_rows}));
+    int64_t* uids = static_cast<int64_t*>(uids_.data());
+    for (int64_t i = 0; i < num_rows; ++i) uids[i] = static_cast<int64_t>(frames[i]->uid);
+  }
+  feeds_.resize(block.feeds.size());
+  for (size_t f = 0; f < feeds_.size(); ++f) {
+    const batched::Feed& feed = block.feeds[f];
+    switch (feed.kind) {
+      case batched::Feed::Kind::kSlot: feeds_[f] = slots_[feed.index]; break;
+      case batched::Feed::Kind::kEnv: break;  // the step has it
+      case batched::Feed::Kind::kRows: feeds_[f] = Tensor(static_cast<int32_t>(frames.size())); break;
+      default: feeds_[f] = uids_; break;
+    }
+  }
+  // What nobody will read again may be overwritten by the kernels.
+  if (tape_ == nullptr || block.gradient < 0) {
+    slots_.clear();
+    uids_ = Tensor();
+    return;
+  }
+  for (size_t s = 0; s < slots_.size(); ++s) {
+    if (!block.slots[s].kept) slots_[s] = Tensor();
+  }
+}
+
+absl::Status BatchedRun::CheckOutput(const BlockPlan& block, const Output& output, int64_t num_rows) const {
+  const TensorShape& shape = fetches_[output.fetch].shape();
+  const int first = output.stacked ? 1 : 0;
+  bool fits = shape.dims() >= first && (!output.stacked || shape.dim_size(0) == num_rows);
+  if (fits && !output.row_shape.unknown_rank()) {
+    fits = shape.dims() - first == output.row_shape.dims();
+    for (int d = 0; fits && d < output.row_shape.dims(); ++d) {
+      const int64_t size = output.row_shape.dim_size(d);
+      fits = size < 0 || size == shape.dim_size(d + first);
+    }
+  }
+  if (fits) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "A batch of ", num_rows, " computed ", shape.DebugString(), " for ", program_.graphs[block.spec->batched].fetches[output.fetch],
+      ", expected ", output.stacked ? "rows of " : "one row of ", output.row_shape.DebugString(), "."));
+}
+
+absl::Status BatchedRun::StoreOutputs(const BlockPlan& block, const Frames& frames) {
+  const int32_t num_rows = frames.size();
+  outputs_.resize(block.outputs.size());
+  for (size_t o = 0; o < block.outputs.size(); ++o) {
+    const Output& output = block.outputs[o];
+    TF_RETURN_IF_ERROR(CheckOutput(block, output, num_rows));
+    Tensor value = std::move(fetches_[output.fetch]);
+    if (!output.stacked) {
+      TensorShape shape = value.shape();
+      shape.InsertDim(0, 1);
+      const Tensor row = value;
+      if (!value.CopyFrom(row, shape)) return absl::InternalError("A value cannot be made a row.");
+    }
+    const int index = store_.Add(std::move(value), num_rows, tape_ != nullptr && output.differentiated);
+    outputs_[o] = index;
+    for (int32_t i = 0; i < num_rows; ++i) {
+      Ref& slot = frames[i]->slots()[output.slot];
+      Release(slot);
+      slot = Ref{index, output.stacked ? i : 0};
+    }
+  }
+  return absl::OkStatus();
+}
+
+void BatchedRun::Record(const BlockPlan& block, int64_t num_rows) {
+  tape_->batches.emplace_back();
+  BatchRecord& record = tape_->batches.back();
+  record.block = block.index;
+  record.num_rows = num_rows;
+  record.outputs = outputs_;
+  record.kept.reserve(block.kept_slots.size() + block.kept_fetches.size() + 1);
+  for (int s : block.kept_slots) record.kept.push_back(std::move(slots_[s]));
+  for (int f : block.kept_fetches) record.kept.push_back(fetches_[f]);
+  if (block.keeps_uid) record.kept.push_back(uids_);
+  record.sources.reserve(block.slot_gradients.size());
+  for (const auto& [fetch, s] : block.slot_gradients) {
+    if (block.slots[s].kind != SlotKind::kSum) {
+      record.sources.push_back(DescribeRows(std::move(refs_[s])));
+      continue;
+    }
+    SourceRows rows;
+    rows.count = num_rows;
+    rows.refs = std::move(refs_[s]);
+    rows.offsets = std::move(offsets_[s]);
+    record.sources.push_back(std::move(rows));
+  }
+}
+
+absl::Status BatchedRun::GatherResults(std::vector<std::vector<Ref>>& refs, const std::vector<int>& slots,
+                                       std::vector<Tensor>* values, std::vector<SourceRows>* rows) {
+  const FunctionSpec& root = program_.functions[program_.root];
+  values->resize(refs.size());
+  for (size_t r = 0; r < refs.size(); ++r) {
+    if (refs[r].empty()) {
+      TensorShape shape({0});
+      const tensorflow::PartialTensorShape& row = root.slot_shapes[slots[r]];
+      for (int d = 0; d < row.dims(); ++d) shape.AddDim(std::max<int64_t>(row.dim_size(d), 0));
+      (*values)[r] = Tensor(root.slot_types[slots[r]], shape);
+    } else {
+      TF_RETURN_IF_ERROR(store_.Gather(refs[r], &(*values)[r]));
+    }
+    if (rows != nullptr) rows->push_back(DescribeRows(std::move(refs[r])));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BatchedRun::Finish(RunResult* result) {
+  if (live_ != 0) return absl::InternalError(absl::StrCat(live_, " calls never returned."));
+  const FunctionSpec& root = program_.functions[program_.root];
+  TF_RETURN_IF_ERROR(GatherResults(results_, root.results, &result->results, tape_ ? &tape_->results : nullptr));
+  if (!request_.map) {
+    for (Tensor& value : result->results) {
+      TensorShape shape = value.shape();
+      shape.RemoveDim(0);
+      const Tensor row = value;
+      if (!value.CopyFrom(row, shape)) return absl::InternalError("A row cannot be made a value.");
+    }
+  }
+  if (request_.collect) {
+    std::vector<int> slots(root.num_args);
+    for (int a = 0; a < root.num_args; ++a) slots[a] = a;
+    slots.insert(slots.end(), root.results.begin(), root.results.end());
+    TF_RETURN_IF_ERROR(GatherResults(calls_, slots, &result->calls, tape_ ? &tape_->calls : nullptr));
+  }
+  if (tape_ == nullptr) return absl::OkStatus();
+  tape_->args = args_;
+  tape_->blocks = store_.TakeInfos();
+  result->tape = tape_;
+  return absl::OkStatus();
+}
+
+}  // namespace batched
+
+absl::Status RunBatched(tensorflow::OpKernelContext* ctx, RunRequest request, RunResult* result) {
+  TF_ASSIGN_OR_RETURN(std::shared_ptr<const batched::BatchedPlan> plan, batched::BatchedPlan::Create(request.program));
+  return batched::BatchedRun(ctx, std::move(plan), std::move(request)).Run(result);
+}
+
+}  // namespace recursion
+}  // namespace tf_ext

@@ -1,0 +1,108 @@
+// The calls of a batched run that have not returned.
+#ifndef TF_EXT_CUSTOM_OPS_RECURSION_BATCHED_FRAMES_H_
+#define TF_EXT_CUSTOM_OPS_RECURSION_BATCHED_FRAMES_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "custom_ops/recursion/rows.h"
+
+namespace tf_ext {
+namespace recursion {
+namespace batched {
+
+// A slot with this for its block holds a list: `row` numbers it in the run's Lists.
+constexpr int32_t kListBlock = -2;
+
+// One call. Its slots follow it in memory: a run can have millions of frames.
+struct Frame {
+  Frame* parent;     // null: a root
+  uint64_t uid;
+  int32_t block;     // the block whose graph ran last, or will run
+  int32_t pending;   // calls (and a side block) to wait for
+  int32_t depth;
+  int32_t call;      // which call of the parent's block
+  int32_t index;     // j of a mapped call; row of a root
+  int32_t serial;    // number among the collected calls
+
+  Ref* slots() { return reinterpret_cast<Ref*>(this + 1); }
+};
+
+// Frames of one function: memory is cut from slabs and used again.
+class FramePool {
+ public:
+  explicit FramePool(int num_slots) : num_slots_(num_slots), bytes_(sizeof(Frame) + num_slots * sizeof(Ref)) {}
+
+  // A frame with empty slots; the rest is for the caller to fill.
+  Frame* New() {
+    Frame* frame = free_;
+    if (frame != nullptr) {
+      free_ = frame->parent;
+    } else {
+      if (left_ == 0) Grow();
+      frame = reinterpret_cast<Frame*>(next_);
+      next_ += bytes_;
+      --left_;
+    }
+    Ref* slots = frame->slots();
+    for (int s = 0; s < num_slots_; ++s) slots[s] = Ref();
+    return frame;
+  }
+  void Free(Frame* frame) {
+    frame->parent = free_;
+    free_ = frame;
+  }
+  int num_slots() const { return num_slots_; }
+
+ private:
+  void Grow() {
+    left_ = size_;
+    slabs_.emplace_back(new char[size_ * bytes_]);
+    next_ = slabs_.back().get();
+    if (size_ < 8192) size_ *= 2;
+  }
+
+  int num_slots_;
+  size_t bytes_;
+  Frame* free_ = nullptr;
+  char* next_ = nullptr;
+  int64_t left_ = 0;
+  int64_t size_ = 32;
+  std::vector<std::unique_ptr<char[]>> slabs_;
+};
+
+// Results of mapped calls: one list per frame and result slot.
+class Lists {
+ public:
+  int New(int64_t size) {
+    int index = lists_.size();
+    if (free_.empty()) {
+      lists_.emplace_back();
+    } else {
+      index = free_.back();
+      free_.pop_back();
+    }
+    lists_[index].assign(size, Ref());
+    return index;
+  }
+  // Gives up the list's rows too.
+  void Release(int list, BlockStore& store) {
+    for (const Ref& ref : lists_[list]) {
+      if (ref.block >= 0) store.Release(ref.block);
+    }
+    free_.push_back(list);
+  }
+  std::vector<Ref>& operator[](int list) { return lists_[list]; }
+  const std::vector<Ref>& operator[](int list) const { return lists_[list]; }
+
+ private:
+  std::vector<std::vector<Ref>> lists_;
+  std::vector<int32_t> free_;
+};
+
+}  // namespace batched
+}  // namespace recursion
+}  // namespace tf_ext
+
+#endif  // TF_EXT_CUSTOM_OPS_RECURSION_BATCHED_FRAMES_H_

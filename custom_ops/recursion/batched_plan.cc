@@ -1,0 +1,213 @@
+#include "custom_ops/recursion/batched_plan.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/platform/errors.h"
+
+namespace tf_ext {
+namespace recursion {
+namespace batched {
+namespace {
+
+class Planner {
+ public:
+  explicit Planner(BatchedPlan* plan) : plan_(plan), program_(plan->program()) {}
+
+  absl::Status Plan() {
+    FindSlotKinds();
+    plan_->blocks.resize(program_.blocks.size());
+    for (size_t b = 0; b < program_.blocks.size(); ++b) {
+      BlockPlan& block = plan_->blocks[b];
+      block.index = b;
+      block.spec = &program_.blocks[b];
+      block.function = &program_.functions[block.spec->function];
+      TF_RETURN_IF_ERROR(CheckSelectors(block));
+      if (block.spec->batched < 0) continue;
+      TF_ASSIGN_OR_RETURN(block.graph, plan_->compiled->graph(block.spec->batched));
+      TF_RETURN_IF_ERROR(PlanForward(block));
+      TF_RETURN_IF_ERROR(PlanGradient(block));
+      for (const SlotFeed& feed : block.slots) block.keyed |= feed.keyed;
+      plan_->needs_uid |= block.needs_uid;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  void FindSlotKinds() {
+    for (const FunctionSpec& function : program_.functions) {
+      plan_->slot_kinds.emplace_back(function.slot_types.size(), SlotKind::kRow);
+    }
+    for (const BlockSpec& block : program_.blocks) {
+      for (const CallSpec& call : block.calls) {
+        if (call.mode == CallSpec::Mode::kOne) continue;
+        const SlotKind kind = call.reduce == CallSpec::Reduce::kSum ? SlotKind::kSum : SlotKind::kStack;
+        for (int slot : call.results) plan_->slot_kinds[block.function][slot] = kind;
+      }
+    }
+  }
+
+  absl::Status CheckSelectors(const BlockPlan& block) const {
+    std::vector<int> slots = {block.spec->switch_slot};
+    for (const CallSpec& call : block.spec->calls) {
+      slots.push_back(call.selector);
+      if (call.mode == CallSpec::Mode::kRange) slots.insert(slots.end(), {call.start, call.limit});
+    }
+    for (int slot : slots) {
+      if (slot < 0) continue;
+      const tensorflow::DataType type = block.function->slot_types[slot];
+      if (type == tensorflow::DT_BOOL || type == tensorflow::DT_INT32 || type == tensorflow::DT_INT64) continue;
+      return absl::InvalidArgumentError(absl::StrCat("Slot ", slot, " of '", block.function->name, "' selects, but is ",
+                                                     tensorflow::DataTypeString(type),
+                                                     ", expected bool, int32 or int64."));
+    }
+    return absl::OkStatus();
+  }
+
+  // Shape of one result of a mapped call, as the callee declares it.
+  tensorflow::PartialTensorShape ResultShape(int function, int slot) const {
+    for (const BlockSpec& block : program_.blocks) {
+      if (block.function != function) continue;
+      for (const CallSpec& call : block.calls) {
+        const auto found = std::find(call.results.begin(), call.results.end(), slot);
+        if (found == call.results.end()) continue;
+        const FunctionSpec& callee = program_.functions[call.callees[0]];
+        return callee.slot_shapes[callee.results[found - call.results.begin()]];
+      }
+    }
+    return program_.functions[function].slot_shapes[slot];
+  }
+
+  int SlotIndex(BlockPlan& block, int slot) const {
+    for (size_t i = 0; i < block.slots.size(); ++i) {
+      if (block.slots[i].slot == slot) return i;
+    }
+    const int function = block.spec->function;
+    SlotFeed feed;
+    feed.slot = slot;
+    feed.kind = plan_->slot_kinds[function][slot];
+    feed.dtype = block.function->slot_types[slot];
+    feed.row_shape = feed.kind == SlotKind::kRow ? block.function->slot_shapes[slot] : ResultShape(function, slot);
+    feed.keyed = feed.kind == SlotKind::kStack || !feed.row_shape.IsFullyDefined();
+    block.slots.push_back(std::move(feed));
+    return block.slots.size() - 1;
+  }
+
+  absl::Status PlanForward(BlockPlan& block) {
+    const GraphSpec& spec = program_.graphs[block.spec->batched];
+    for (const Source& source : spec.sources) {
+      switch (source.kind) {
+        case Source::Kind::kSlot:
+          block.feeds.push_back({Feed::Kind::kSlot, SlotIndex(block, source.index)});
+          break;
+        case Source::Kind::kEnv: block.feeds.push_back({Feed::Kind::kEnv, source.index}); break;
+        case Source::Kind::kRows: block.feeds.push_back({Feed::Kind::kRows}); break;
+        case Source::Kind::kUid:
+          block.feeds.push_back({Feed::Kind::kUid});
+          block.needs_uid = true;
+          break;
+        default: return absl::InternalError("A forward graph is fed by its own gradient.");
+      }
+    }
+    block.num_forward_slots = block.slots.size();
+    for (size_t f = 0; f < spec.targets.size(); ++f) {
+      if (spec.targets[f].kind != Target::Kind::kSlot) continue;
+      Output output;
+      output.fetch = f;
+      output.slot = spec.targets[f].index;
+      output.stacked = spec.stacked[f];
+      output.row_shape = block.function->slot_shapes[output.slot];
+      block.outputs.push_back(std::move(output));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status PlanGradient(BlockPlan& block) {
+    block.gradient = block.spec->batched_grad;
+    if (block.gradient < 0) return absl::OkStatus();
+    const GraphSpec& spec = program_.graphs[block.gradient];
+    TF_RETURN_IF_ERROR(Keep(block, spec));
+    for (const Source& source : spec.sources) {
+      TF_ASSIGN_OR_RETURN(const Feed feed, GradientFeed(block, source));
+      block.gradient_feeds.push_back(feed);
+    }
+    for (size_t f = 0; f < spec.targets.size(); ++f) {
+      if (spec.targets[f].kind != Target::Kind::kSlotGradient) continue;
+      block.slot_gradients.emplace_back(f, SlotIndex(block, spec.targets[f].index));
+    }
+    return absl::OkStatus();
+  }
+
+  // What a record has to keep for the gradient graph, in the order BlockPlan says.
+  absl::Status Keep(BlockPlan& block, const GraphSpec& spec) {
+    for (const Source& source : spec.sources) {
+      if (source.kind == Source::Kind::kUid) block.keeps_uid = true;
+      if (source.kind == Source::Kind::kSlot) AddUnique(block.kept_slots, SlotIndex(block, source.index));
+      if (source.kind == Source::Kind::kSaved) {
+        TF_ASSIGN_OR_RETURN(const int fetch, SavedFetch(block, source.index));
+        AddUnique(block.kept_fetches, fetch);
+      }
+    }
+    block.needs_uid |= block.keeps_uid;
+    for (int s : block.kept_slots) block.slots[s].kept = true;
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Feed> GradientFeed(BlockPlan& block, const Source& source) {
+    const int num_slots = block.kept_slots.size();
+    switch (source.kind) {
+      case Source::Kind::kSlot:
+        return Feed{Feed::Kind::kKept, Position(block.kept_slots, SlotIndex(block, source.index))};
+      case Source::Kind::kSaved: {
+        TF_ASSIGN_OR_RETURN(const int fetch, SavedFetch(block, source.index));
+        return Feed{Feed::Kind::kKept, num_slots + Position(block.kept_fetches, fetch)};
+      }
+      case Source::Kind::kUid:
+        return Feed{Feed::Kind::kKept, num_slots + static_cast<int>(block.kept_fetches.size())};
+      case Source::Kind::kEnv: return Feed{Feed::Kind::kEnv, source.index};
+      case Source::Kind::kRows: return Feed{Feed::Kind::kRows};
+      case Source::Kind::kOutputGradient:
+        for (size_t i = 0; i < block.outputs.size(); ++i) {
+          if (block.outputs[i].slot != source.index) continue;
+          block.outputs[i].differentiated = true;
+          return Feed{Feed::Kind::kOutputGradient, static_cast<int>(i)};
+        }
+        return absl::InternalError(
+            absl::StrCat("A gradient graph of '", block.function->name, "' asks for the gradient of slot ",
+                         source.index, ", which its block does not write."));
+    }
+    return absl::InternalError("A source of an unknown kind.");
+  }
+
+  absl::StatusOr<int> SavedFetch(const BlockPlan& block, int saved) const {
+    const std::vector<Target>& targets = program_.graphs[block.spec->batched].targets;
+    for (size_t f = 0; f < targets.size(); ++f) {
+      if (targets[f].kind == Target::Kind::kSaved && targets[f].index == saved) return f;
+    }
+    return absl::InternalError(absl::StrCat("A gradient graph of '", block.function->name, "' reads saved tensor ",
+                                            saved, ", which its block does not save."));
+  }
+
+  static void AddUnique(std::vector<int>& list, int value) {
+    if (std::find(list.begin(), list.end(), value) == list.end()) list.push_back(value);
+  }
+  static int Position(const std::vector<int>& list, int value) {
+    return std::find(list.begin(), list.end(), value) - list.begin();
+  }
+
+  BatchedPlan* plan_;
+  const Program& program_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const BatchedPlan>> BatchedPlan::Create(std::shared_ptr<CompiledProgram> compiled) {
+  auto plan = std::make_shared<BatchedPlan>();
+  plan->compiled = std::move(compiled);
+  TF_RETURN_IF_ERROR(Planner(plan.get()).Plan());
+  return std::shared_ptr<const BatchedPlan>(std::move(plan));
+}
+
+}  // namespace batched
+}  // namespace recursion
+}  // namespace tf_ext

@@ -1,0 +1,85 @@
+// What the batched executor wants to know of a program's blocks before it runs: worked out once, read per batch.
+#ifndef TF_EXT_CUSTOM_OPS_RECURSION_BATCHED_PLAN_H_
+#define TF_EXT_CUSTOM_OPS_RECURSION_BATCHED_PLAN_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "custom_ops/recursion/interpreter.h"
+#include "custom_ops/recursion/program.h"
+
+namespace tf_ext {
+namespace recursion {
+namespace batched {
+
+// What a frame holds in a slot: a row, or the rows of a mapped call's results, put together only where they are read.
+enum class SlotKind : uint8_t { kRow, kSum, kStack };
+
+struct SlotFeed {
+  int slot = 0;
+  SlotKind kind = SlotKind::kRow;
+  bool keyed = false;  // frames can differ in the shape of this value: only equal ones may share a batch
+  bool kept = false;   // the gradient graph reads the gathered value
+  tensorflow::DataType dtype = tensorflow::DT_INVALID;
+  tensorflow::PartialTensorShape row_shape;  // sum: of the value; stack: of one of its elements
+};
+
+// Where the i-th feed of a graph comes from. `index` counts in what the kind says.
+struct Feed {
+  enum class Kind {
+    kSlot,            // BlockPlan::slots
+    kEnv,             // the environment
+    kRows,
+    kUid,
+    kKept,            // gradient graphs: BatchRecord::kept
+    kOutputGradient,  // gradient graphs: BlockPlan::outputs
+  };
+  Kind kind;
+  int index = 0;
+};
+
+struct Output {
+  int fetch = 0;
+  int slot = 0;
+  bool stacked = true;
+  bool differentiated = false;  // the gradient graph asks for the gradient of it
+  tensorflow::PartialTensorShape row_shape;
+};
+
+struct BlockPlan {
+  int index = 0;
+  const BlockSpec* spec = nullptr;
+  const FunctionSpec* function = nullptr;
+  const CompiledGraph* graph = nullptr;  // null: nothing to compute
+  std::vector<SlotFeed> slots;  // those of the forward graph, then those that only the gradient concerns
+  int num_forward_slots = 0;
+  std::vector<Feed> feeds;
+  std::vector<Output> outputs;
+  bool keyed = false;
+  bool needs_uid = false;
+
+  // Of the gradient; `gradient` is -1 where there is none.
+  int gradient = -1;
+  std::vector<int> kept_slots;  // `kept` of a record: these of `slots`, then these fetches, then the uids if needed
+  std::vector<int> kept_fetches;
+  bool keeps_uid = false;
+  std::vector<Feed> gradient_feeds;
+  std::vector<std::pair<int, int>> slot_gradients;  // fetch of the gradient graph, index in `slots`
+};
+
+struct BatchedPlan {
+  std::shared_ptr<CompiledProgram> compiled;
+  std::vector<BlockPlan> blocks;
+  std::vector<std::vector<SlotKind>> slot_kinds;  // by function and slot
+  bool needs_uid = false;                          // some block reads it
+
+  const Program& program() const { return compiled->program(); }
+  static absl::StatusOr<std::shared_ptr<const BatchedPlan>> Create(std::shared_ptr<CompiledProgram> compiled);
+};
+
+}  // namespace batched
+}  // namespace recursion
+}  // namespace tf_ext
+
+#endif  // TF_EXT_CUSTOM_OPS_RECURSION_BATCHED_PLAN_H_
