@@ -24,6 +24,8 @@ bool TapeHandle::Decode(const tensorflow::VariantTensorData& data) { return fals
 
 namespace {
 
+using tensorflow::TypeIndex;  // the macros below name it unqualified
+
 // A tape has no gradient, but automatic differentiation of a function that returns one among its intermediates still makes
 // zeros for it and adds these up.
 absl::Status NoTape(tensorflow::OpKernelContext* ctx, const TapeHandle& tape, TapeHandle* out) {
