@@ -176,7 +176,7 @@ class Lowering:
         if any(self.effects.is_ordered(op) for op in block.ops):
             return
         needed = graphs.ancestors(
-            [t.op for call in calls for t in self._call_operands(call)], lambda op: [t.op for t in op.inputs]
+            [t.op for call in calls for t in self.call_operands(call)], lambda op: [t.op for t in op.inputs]
         )
         spare = [op for op in block.ops if op not in needed]
         if not spare:
@@ -191,7 +191,8 @@ class Lowering:
         target.ops = spare + target.ops
         self._producer.update((t.ref(), target) for op in spare for t in op.outputs)
 
-    def _call_operands(self, op: tf.Operation) -> list[tf.Tensor]:
+    def call_operands(self, op: tf.Operation) -> list[tf.Tensor]:
+        """What has to be computed before a call is made; rows of a captured tensor are handed over as they are."""
         operands = []
         rows = range_of(op, self.environment)
         if rows is not None:
@@ -317,7 +318,8 @@ class _Region:
         before = dict(zip(chain[1:], chain, strict=False))  # each ordered operator after the one before it
 
         def depends(op: tf.Operation) -> list[tf.Operation]:
-            inputs = [graphs.read_through(t) for t in op.inputs]
+            operands = lowering.call_operands(op) if op.type in _effects.CALLS else op.inputs
+            inputs = [graphs.read_through(t) for t in operands]
             found = [t.op for t in inputs if lowering.slot_of(t) is None and not environment.is_invariant(t)]
             return found + ([before[op]] if op in before else [])
 
