@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from absl import logging
+
 
 class UnavailableError(Exception):
     """What is to be measured is not installed here; the message says what is missing."""
@@ -65,30 +67,37 @@ def alternate(
     rounds: int = 11,
     share_s: float = 20.0,
     at_least: int = 3,
-    warmup: int = 1,
+    tolerant: bool = False,
 ) -> dict[str, Timing]:
     """Times several implementations in turn, so that what disturbs the machine disturbs all of them.
+
+    Each runs once before, to be traced and warmed up; that run counts only where it alone takes longer than `share_s`.
 
     Args:
         calls: What to run, by name. Each must have finished its work when it returns.
         rounds: How many times each runs.
         share_s: A slow one leaves the later rounds when its runs have taken this many seconds.
         at_least: But not before it has run this often.
-        warmup: Runs of each that are not counted.
+        tolerant: Log an implementation that fails and leave it out.
 
     Returns:
         The timings by name. The n-th runs of all names belong to one round.
     """
-    for call in calls.values():
-        for _ in range(warmup):
-            call()
-    runs: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
+    runs: dict[str, list[tuple[float, float]]] = {}
+    for name, call in calls.items():
+        try:
+            warmup = clock(call)
+        except Exception:
+            if not tolerant:
+                raise
+            logging.exception("%s is not run", name)
+            continue
+        runs[name] = [warmup] if warmup[0] > share_s else []
     for _ in range(rounds):
-        for name, call in calls.items():
-            spent = sum(wall for wall, _ in runs[name])
-            if len(runs[name]) < at_least or spent < share_s:
-                runs[name].append(clock(call))
-    return {name: Timing(tuple(w for w, _ in pairs), tuple(c for _, c in pairs)) for name, pairs in runs.items()}
+        for name, past in runs.items():
+            if len(past) < at_least or sum(wall for wall, _ in past) < share_s:
+                past.append(clock(calls[name]))
+    return {name: Timing(tuple(wall for wall, _ in past), tuple(cpu for _, cpu in past)) for name, past in runs.items()}
 
 
 def ratios(over: Timing, under: Timing, clock: str = "wall") -> list[float]:

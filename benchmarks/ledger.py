@@ -119,7 +119,9 @@ def _measure(task: Task, smoke: bool) -> list[Cell]:
         return _not_run(task, str(error))
     except Exception as error:  # A peer that breaks must not take the other cells with it.
         logging.exception("Bar %d: %s", task.bar, ", ".join(task.cells))
-        note = f"{type(error).__name__}: {error}".splitlines()[0]
+        # TensorFlow puts where it happened first and what happened last.
+        last = (str(error).strip().splitlines() or [""])[-1]
+        note = f"{type(error).__name__}: {last.strip()}"
         return [dataclasses.replace(cell, holds=False) for cell in _not_run(task, note)]
     missing = [name for name in task.cells if name not in {cell.cell for cell in cells}]
     return cells + _not_run(dataclasses.replace(task, cells=tuple(missing)), "no result")

@@ -94,18 +94,6 @@ def prepare(names: Sequence[str], model: Model, forest: Forest) -> dict[str, Run
     return runners
 
 
-def working(calls: dict[str, Callable[[], Any]]) -> dict[str, Callable[[], Any]]:
-    """Runs every call once and returns those that did not fail, so that one that does is logged and left out."""
-    good = {}
-    for name, run in calls.items():
-        try:
-            run()
-            good[name] = run
-        except Exception:
-            logging.exception("%s is not run", name)
-    return good
-
-
 def to_numpy(value: Any) -> Array:
     """Returns a result of any implementation as an array; sparse gradients become dense."""
     if isinstance(value, tf.IndexedSlices):

@@ -14,11 +14,29 @@ def test_alternate_runs_all_in_turn_and_drops_the_slow_from_later_rounds() -> No
         order.append("slow")
         time.sleep(0.02)
 
-    timing = harness.alternate({"fast": lambda: order.append("fast"), "slow": slow}, 5, 0.01, 2, warmup=0)
-    assert order == ["fast", "slow", "fast", "slow", "fast", "fast", "fast"]
+    timing = harness.alternate({"fast": lambda: order.append("fast"), "slow": slow}, 5, 0.03, 2)
+    assert order == ["fast", "slow"] * 3 + ["fast"] * 3
     assert timing["slow"].runs == 2
     assert timing["slow"].median() >= 0.02
     assert timing["slow"].median("cpu") < 0.02
+
+
+def test_a_first_run_longer_than_its_share_counts() -> None:
+    ran: list[int] = []
+
+    def slow() -> None:
+        ran.append(1)
+        time.sleep(0.02)
+
+    timing = harness.alternate({"slow": slow}, 5, 0.01, 1)["slow"]
+    assert (timing.runs, len(ran)) == (1, 1)
+
+
+def test_a_failing_implementation_is_left_out_where_that_is_asked_for() -> None:
+    calls = {"good": lambda: 1, "bad": lambda: 1 // 0}
+    assert list(harness.alternate(calls, 1, tolerant=True)) == ["good"]
+    with pytest.raises(ZeroDivisionError):
+        harness.alternate(calls, 1)
 
 
 def test_ratios_pair_runs_of_one_round() -> None:

@@ -30,7 +30,7 @@ def test_a_bar_holds_only_if_every_cell_does(tmp_path: pathlib.Path, capsys: pyt
         raise UnavailableError("not installed")
 
     def broken() -> Cell:
-        raise ValueError("broken\nin two lines")
+        raise ValueError("in two lines:\n  broken\n")
 
     tasks = [
         _task(1, "good", lambda: ledger.at_most(1, "good", [1.0], 2.0, "x")),

@@ -119,6 +119,7 @@ def test_trees_have_the_sizes_that_are_said() -> None:
     assert by_level(chain).depth == 11
 
 
+@pytest.mark.slow
 def test_a_smoke_run_fails_no_cell(capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["--bars", "3", "--smoke"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -127,6 +128,7 @@ def test_a_smoke_run_fails_no_cell(capsys: pytest.CaptureFixture[str]) -> None:
     assert len({line["cell"] for line in lines}) == len(lines) == 1 + 14 + 2 * 6 + 2 * 4
 
 
+@pytest.mark.slow
 def test_results_are_lines_and_a_figure(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
