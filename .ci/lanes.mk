@@ -22,6 +22,7 @@ ci-second-python: ## the wheel under another Python, and with `tensorflow` in th
 ci-bazel: $(STAMPS)/install ## build the operators and run their test under Bazel, with no network
 	@command -v bazel >/dev/null || { echo "Bazel is needed. Install it: apt-get install bazel-bootstrap" >&2; exit 1; }
 	@TF_EXT_PYTHON=$(abspath $(BIN))/python bazel test //... --noshow_progress
+	@bazel shutdown
 
 ci-bench: $(STAMPS)/ops $(STAMPS)/bench ## a short run of the benchmarks, checked against the bars
 	@$(BIN)/python -m benchmarks.recursion --bars --smoke $(ARGS)
