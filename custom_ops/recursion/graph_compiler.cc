@@ -66,6 +66,7 @@ class Compiler {
       code_.feeds.push_back(code_.num_registers++);
     }
     values_.resize(spec_.def.node_size());
+    types_.resize(code_.num_registers);
     for (int node : order_) TF_RETURN_IF_ERROR(Translate(node));
     TF_RETURN_IF_ERROR(FindFetches());
     RemoveDead();
@@ -140,7 +141,7 @@ class Compiler {
     const NodeDef& node = spec_.def.node(index);
     if (auto feed = feeds_.find(node.name()); feed != feeds_.end()) {
       values_[index].push_back({false, code_.feeds[feed->second]});
-      return absl::OkStatus();
+      return tensorflow::GetNodeAttr(node, "dtype", &types_[code_.feeds[feed->second]]);
     }
     if (node.op() == "Placeholder") return Wrong(node, "nothing is fed to it");
     if (node.op() == "NoOp") return absl::OkStatus();
@@ -159,6 +160,13 @@ class Compiler {
       return Wrong(node, absl::StrCat("has ", instruction.inputs.size(), " inputs, expected ",
                                       instruction.properties->input_types.size()));
     }
+    for (size_t i = 0; i < instruction.inputs.size(); ++i) {
+      // Kernels trust this, and end the process where it does not hold.
+      if (TypeOf(instruction.inputs[i]) == instruction.properties->input_types[i]) continue;
+      return Wrong(node, absl::StrCat("input ", i, " is ", tensorflow::DataTypeString(TypeOf(instruction.inputs[i])),
+                                      ", expected ",
+                                      tensorflow::DataTypeString(instruction.properties->input_types[i])));
+    }
     if (instruction.stateless && Fold(&instruction, &values_[index])) return absl::OkStatus();
     if (!instruction.stateless) {
       Emit(std::move(instruction), &values_[index]);
@@ -172,6 +180,10 @@ class Compiler {
       values_[index] = values_[it->second];
     }
     return absl::OkStatus();
+  }
+
+  tensorflow::DataType TypeOf(const Operand& operand) const {
+    return operand.constant ? code_.constants[operand.index].first.dtype() : types_[operand.index];
   }
 
   absl::Status FindProperties(const NodeDef& node, Instruction* instruction) {
@@ -229,7 +241,10 @@ class Compiler {
 
   void Emit(Instruction instruction, std::vector<Operand>* values) {
     instruction.first_output = code_.num_registers;
-    for (int i = 0; i < instruction.num_outputs; ++i) values->push_back({false, code_.num_registers++});
+    for (int i = 0; i < instruction.num_outputs; ++i) {
+      values->push_back({false, code_.num_registers++});
+      types_.push_back(instruction.properties->output_types[i]);
+    }
     code_.instructions.push_back(std::move(instruction));
   }
 
@@ -336,6 +351,7 @@ class Compiler {
   std::vector<int> order_;
   absl::flat_hash_map<std::string, int> feeds_;
   std::vector<std::vector<Operand>> values_;  // per node
+  std::vector<tensorflow::DataType> types_;   // per register
   absl::flat_hash_map<std::string, int> merged_;
 };
 

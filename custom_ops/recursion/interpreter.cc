@@ -108,6 +108,10 @@ class CompiledProgramImpl : public CompiledProgram {
 
   // A function runtime of its own: kernels, and tapes that compile gradient graphs, may outlive the caller's.
   absl::Status Init(tensorflow::OpKernelContext* ctx) {
+    // Graph optimizers run operators by themselves, to fold what is constant.
+    if (ctx->function_library() == nullptr) {
+      return absl::FailedPreconditionError("a recursion can only be run as part of a step: there is no function runtime");
+    }
     const auto* caller = ctx->function_library()->GetFunctionLibraryDefinition();
     const auto& library = program_->library;
     TF_RETURN_IF_ERROR(

@@ -155,6 +155,10 @@ absl::Status InvokeRun::FillArgument(Frame* frame, const CallSpec& call, int arg
 
 absl::Status InvokeRun::CheckArgs() const {
   const FunctionSpec& root = program_.functions[program_.root];
+  if (!plan_->complete) {
+    return absl::FailedPreconditionError(absl::StrCat("the program of SubGraph '", root.name,
+                                                      "' has graphs for batched execution only; expected \"batched\""));
+  }
   if (request_.args.size() != root.num_args || request_.env.size() != program_.env_types.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "SubGraph '", root.name, "' takes ", root.num_args, " arguments and ", program_.env_types.size(),

@@ -6,12 +6,22 @@
 #include "custom_ops/recursion/invoke_run.h"
 #include "custom_ops/recursion/step.h"
 #include "custom_ops/recursion/values.h"
+#include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/platform/errors.h"
 
 namespace tf_ext {
 namespace recursion {
 
 using tensorflow::Tensor;
+
+namespace {
+
+absl::Status WrongType(const std::string& fetch, const Tensor& value) {
+  return absl::InternalError(absl::StrCat("a block's graph gives '", fetch, "' as ",
+                                          tensorflow::DataTypeString(value.dtype()), ", its slot has another type"));
+}
+
+}  // namespace
 
 InvokeRun::InvokeRun(tensorflow::OpKernelContext* ctx, const RunRequest& request)
     : ctx_(ctx), request_(request), program_(request.program->program()), plan_(request.program->invoke_plan()) {
@@ -137,9 +147,11 @@ absl::Status InvokeRun::RunGraph(Lane& lane, Frame* frame, int block, Record* re
   TF_RETURN_IF_ERROR(FillFeeds(lane, frame, spec, plan.feed_last));
   TF_RETURN_IF_ERROR(graph->Run(*lane.step, absl::MakeSpan(lane.feeds), &lane.fetches));
   const bool record_values = request_.record && record != nullptr;
+  const std::vector<tensorflow::DataType>& slot_types = program_.functions[frame->function].slot_types;
   for (size_t i = 0; i < spec.targets.size(); ++i) {
     const Target& target = spec.targets[i];
     if (target.kind == Target::Kind::kSlot) {
+      if (lane.fetches[i].dtype() != slot_types[target.index]) return WrongType(spec.fetches[i], lane.fetches[i]);
       frame->slots[target.index] = std::move(lane.fetches[i]);
     } else if (target.kind == Target::Kind::kSaved) {
       if (record_values) record->values[plan.kept_slots.size() + target.index] = std::move(lane.fetches[i]);

@@ -159,6 +159,7 @@ std::shared_ptr<const InvokePlan> MakeInvokePlan(const Program& program) {
   for (int i = 0; i < program.blocks.size(); ++i) {
     const BlockSpec& block = program.blocks[i];
     BlockPlan& block_plan = plan->blocks.emplace_back();
+    if (block.plain < 0 && block.batched >= 0) plan->complete = false;
     if (block.plain >= 0) {
       for (const Target& target : program.graphs[block.plain].targets) {
         if (target.kind == Target::Kind::kSlot) block_plan.written.push_back(target.index);

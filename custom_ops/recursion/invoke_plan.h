@@ -29,6 +29,7 @@ struct BlockPlan {
 
 struct InvokePlan {
   std::vector<BlockPlan> blocks;
+  bool complete = true;  // every block that computes something has a graph for single calls
   std::vector<std::vector<bool>> result_last;  // per function and result: the slot's last mention among the results
 };
 

@@ -1,4 +1,7 @@
 // Every index of a program is checked once, here, so that the executors need not look.
+#include <map>
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "custom_ops/recursion/program.h"
@@ -88,14 +91,16 @@ class Checker {
     } else if (!block.calls.empty() && block.next == BlockSpec::kJoin) {
       return Wrong("a block with calls cannot be a side block");
     }
-    for (const CallSpec& call : block.calls) TF_RETURN_IF_ERROR(Call(call, num_slots));
-    TF_RETURN_IF_ERROR(Graph(block.plain, num_slots));
-    TF_RETURN_IF_ERROR(Graph(block.batched, num_slots));
-    TF_RETURN_IF_ERROR(Graph(block.plain_grad, num_slots));
-    return Graph(block.batched_grad, num_slots);
+    for (const CallSpec& call : block.calls) TF_RETURN_IF_ERROR(Call(call, function));
+    for (int graph : {block.plain, block.batched, block.plain_grad, block.batched_grad}) {
+      TF_RETURN_IF_ERROR(Graph(graph, num_slots));
+      TF_RETURN_IF_ERROR(FeedTypes(graph, function));
+    }
+    return absl::OkStatus();
   }
 
-  absl::Status Call(const CallSpec& call, int num_slots) {
+  absl::Status Call(const CallSpec& call, const FunctionSpec& caller) {
+    const int num_slots = caller.slot_types.size();
     if (call.callees.empty()) return Wrong("a call has no callee");
     TF_RETURN_IF_ERROR(OptionalIndex(call.selector, num_slots, "selector"));
     if (call.selector < 0 && call.callees.size() != 1) return Wrong("a call with several callees needs a selector");
@@ -128,7 +133,32 @@ class Checker {
       }
     }
     if (call.mode == CallSpec::Mode::kMap && !any_mapped) return Wrong("a map call has no mapped argument");
+    return SlotTypes(call, caller);
+  }
+
+  absl::Status SlotTypes(const CallSpec& call, const FunctionSpec& caller) {
+    for (int index : call.callees) {
+      const FunctionSpec& callee = program_.functions[index];
+      for (size_t i = 0; i < call.args.size(); ++i) {
+        const int slot = call.args[i];
+        if (slot >= 0 && caller.slot_types[slot] != callee.slot_types[i]) return WrongType("argument", i, caller, callee);
+        const int table = call.mode == CallSpec::Mode::kRange ? call.tables[i] : CallSpec::kNotMapped;
+        if (table >= 0 && program_.env_types[table] != callee.slot_types[i]) {
+          return WrongType("argument", i, caller, callee);
+        }
+      }
+      for (size_t i = 0; i < call.results.size(); ++i) {
+        if (caller.slot_types[call.results[i]] != callee.slot_types[callee.results[i]]) {
+          return WrongType("result", i, caller, callee);
+        }
+      }
+    }
     return absl::OkStatus();
+  }
+
+  static absl::Status WrongType(const char* what, int index, const FunctionSpec& caller, const FunctionSpec& callee) {
+    return Wrong(absl::StrCat(what, " ", index, " of a call of ", callee.name, " in ", caller.name,
+                              " has another type than there"));
   }
 
   absl::Status Graph(int index, int num_slots) {
@@ -146,6 +176,33 @@ class Checker {
       }
     }
     for (const Target& target : graph.targets) TF_RETURN_IF_ERROR(GraphTarget(target, num_slots, num_env));
+    return absl::OkStatus();
+  }
+
+  // Kernels trust the types of what they are given.
+  absl::Status FeedTypes(int index, const FunctionSpec& function) {
+    if (index < 0) return absl::OkStatus();
+    const GraphSpec& graph = program_.graphs[index];
+    std::map<std::string, tensorflow::DataType> types;
+    for (const auto& node : graph.def.node()) {
+      if (auto it = node.attr().find("dtype"); it != node.attr().end()) types[node.name()] = it->second.type();
+    }
+    for (size_t i = 0; i < graph.feeds.size(); ++i) {
+      const Source& source = graph.sources[i];
+      tensorflow::DataType expected = types[graph.feeds[i]];
+      if (source.kind == Source::Kind::kSlot || source.kind == Source::Kind::kOutputGradient) {
+        expected = function.slot_types[source.index];
+      } else if (source.kind == Source::Kind::kEnv) {
+        expected = program_.env_types[source.index];
+      } else if (source.kind == Source::Kind::kRows) {
+        expected = tensorflow::DT_INT32;
+      } else if (source.kind == Source::Kind::kUid) {
+        expected = tensorflow::DT_INT64;
+      }
+      if (types[graph.feeds[i]] == expected) continue;
+      return Wrong(absl::StrCat("feed ", graph.feeds[i], " is ", tensorflow::DataTypeString(types[graph.feeds[i]]),
+                                ", expected ", tensorflow::DataTypeString(expected)));
+    }
     return absl::OkStatus();
   }
 

@@ -30,19 +30,35 @@ class ProgramCache {
     return *cache;
   }
 
+  absl::StatusOr<std::shared_ptr<const Program>> Parse(const std::string& serialized, uint64_t fingerprint) {
+    absl::MutexLock lock(&mutex_);
+    if (std::shared_ptr<const Program> known = parsed_[fingerprint].lock()) return known;
+    TF_ASSIGN_OR_RETURN(Program program, Program::Parse(serialized));
+    auto made = std::make_shared<const Program>(std::move(program));
+    DropExpired(&parsed_);
+    parsed_[fingerprint] = made;
+    return std::shared_ptr<const Program>(std::move(made));
+  }
+
   absl::StatusOr<std::shared_ptr<CompiledProgram>> Get(const std::shared_ptr<const Program>& program,
                                                        uint64_t fingerprint, OpKernelContext* ctx) {
     absl::MutexLock lock(&mutex_);
     const auto key = std::make_pair(fingerprint, static_cast<const void*>(ctx->device()));
     if (std::shared_ptr<CompiledProgram> known = compiled_[key].lock()) return known;
     TF_ASSIGN_OR_RETURN(std::shared_ptr<CompiledProgram> made, CompiledProgram::Create(program, ctx));
-    for (auto it = compiled_.begin(); it != compiled_.end();) it = it->second.expired() ? compiled_.erase(it) : ++it;
+    DropExpired(&compiled_);
     compiled_[key] = made;
     return made;
   }
 
  private:
+  template <typename Map>
+  static void DropExpired(Map* map) {
+    for (auto it = map->begin(); it != map->end();) it = it->second.expired() ? map->erase(it) : ++it;
+  }
+
   absl::Mutex mutex_;
+  std::map<uint64_t, std::weak_ptr<const Program>> parsed_;
   std::map<std::pair<uint64_t, const void*>, std::weak_ptr<CompiledProgram>> compiled_;
 };
 
@@ -58,9 +74,9 @@ class RecursionOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("collect", &collect_));
     batched_ = execution == "batched";
     fingerprint_ = tensorflow::Hash64(serialized);
-    absl::StatusOr<Program> program = Program::Parse(serialized);
+    auto program = ProgramCache::Global().Parse(serialized, fingerprint_);
     OP_REQUIRES_OK(ctx, program.status());
-    program_ = std::make_shared<const Program>(*std::move(program));
+    program_ = *std::move(program);
     const FunctionSpec& root = program_->functions[program_->root];
     OP_REQUIRES(ctx, ctx->num_inputs() == root.num_args + program_->env_types.size(),
                 absl::InvalidArgumentError(absl::StrCat("SubGraph '", root.name, "' takes ", root.num_args,
@@ -105,7 +121,6 @@ class RecursionOp : public tensorflow::OpKernel {
     absl::MutexLock lock(&mutex_);
     if (compiled_ == nullptr) {
       TF_ASSIGN_OR_RETURN(compiled_, ProgramCache::Global().Get(program_, fingerprint_, ctx));
-      program_ = std::shared_ptr<const Program>(compiled_, &compiled_->program());
     }
     *compiled = compiled_;
     return absl::OkStatus();

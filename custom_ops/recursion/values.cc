@@ -92,9 +92,10 @@ absl::Status AddTo(Tensor* sum, const Tensor& value) {
 
 absl::StatusOr<int64_t> Integer(const Tensor& scalar, const char* what) {
   if (scalar.dims() == 0) {
-    if (scalar.dtype() == tensorflow::DT_BOOL) return static_cast<int64_t>(scalar.scalar<bool>()());
-    if (scalar.dtype() == tensorflow::DT_INT32) return static_cast<int64_t>(scalar.scalar<int32_t>()());
-    if (scalar.dtype() == tensorflow::DT_INT64) return scalar.scalar<int64_t>()();
+    // Not scalar<T>(), which ends the process where a value from outside is not aligned.
+    if (scalar.dtype() == tensorflow::DT_BOOL) return *static_cast<const bool*>(scalar.data());
+    if (scalar.dtype() == tensorflow::DT_INT32) return *static_cast<const int32_t*>(scalar.data());
+    if (scalar.dtype() == tensorflow::DT_INT64) return *static_cast<const int64_t*>(scalar.data());
   }
   return absl::InvalidArgumentError(absl::StrCat(what, " must be a scalar bool, int32 or int64, got ",
                                                  tensorflow::DataTypeString(scalar.dtype()), " ",
