@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.core.framework import graph_pb2
+from tensorflow.core.framework import graph_pb2, node_def_pb2
 from tensorflow.python.eager import cancellation
 
 from tests.recursion.program_builder import FLAG, INTEGER, Program, Result, gradients, row, run
@@ -251,3 +251,42 @@ def test_operators_that_call_functions():
     program.block(f, graph=program.graph(f, ["slot:0"], body), rank=1)
     assert "While" in str(program.records[0].attr["def"].s)
     assert int(invoke(program, [3]).results[0]) == 60_000
+
+
+def test_functions_and_conditionals_inside_a_block():
+    program = ProgramWithFunctions()
+    f = program.function("f", [INTEGER], [INTEGER], results=[1])
+    double = tf.function(lambda n: 2 * n, autograph=False)
+
+    def body(n):
+        doubled = double(n)
+        return {"slot:1": tf.cond(tf.reduce_all(n > 2), lambda: double(doubled), lambda: doubled + 1)}
+
+    program.block(f, graph=program.graph(f, ["slot:0"], body), rank=1)
+    graph = str(program.records[0].attr["def"].s)
+    assert "PartitionedCall" in graph and "If" in graph
+    assert [int(invoke(program, [n]).results[0]) for n in (2, 3)] == [5, 12]
+
+
+def test_an_error_leaves_nothing_behind():
+    """The same kernel goes on as if nothing had been; two threads meet errors at any place."""
+
+    def fail(n):
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(tf.not_equal(n, 1)), ["one"])]):
+            return {"slot:1": n < 2}
+
+    program = fibonacci()
+    program.records[0].CopyFrom(fibonacci_that_fails(fail))
+    for n in (12, 0, 14, 0):
+        if n:
+            with pytest.raises(tf.errors.InvalidArgumentError, match="(?s)one.*'fib' at depth"):
+                invoke(program, [n])
+        else:
+            assert int(invoke(program, [0]).results[0]) == 0
+
+
+def fibonacci_that_fails(test) -> node_def_pb2.NodeDef:
+    program = Program()
+    fib = program.function("fib", [INTEGER], [FLAG, *[INTEGER] * 5], results=[6])
+    program.graph(fib, ["slot:0"], test)
+    return program.records[0]
