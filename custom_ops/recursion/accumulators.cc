@@ -80,7 +80,8 @@ const std::vector<EnvGradients::Route>& EnvGradients::RoutesOf(const GraphSpec& 
   const auto find = [&](Target::Kind kind, const Target& like) {
     for (size_t i = 0; i < spec.targets.size(); ++i) {
       const Target& target = spec.targets[i];
-      if (target.kind == kind && target.index == like.index && target.occurrence == like.occurrence) return static_cast<int>(i);
+      const bool same = target.index == like.index && target.occurrence == like.occurrence;
+      if (same && target.kind == kind) return static_cast<int>(i);
     }
     return -1;
   };
@@ -230,24 +231,30 @@ absl::Status EnvGradients::Dense(int env, Tensor* gradient) {
   if (!slices_[env].empty()) {
     Tensor scattered = Zeros(SumType(like.dtype()), like.shape());
     TF_RETURN_IF_ERROR(AddTo(&scattered, sum));
-    const int64_t width = like.dims() > 0 && like.dim_size(0) > 0 ? like.NumElements() / like.dim_size(0) : 0;
-    for (const auto& [values, indices] : slices_[env]) {
-      const Tensor wide = Cast(values, scattered.dtype());
-      const int64_t size = width * tensorflow::DataTypeSize(wide.dtype());
-      for (int64_t i = 0; i < indices.dim_size(0); ++i) {
-        const int64_t row = indices.unaligned_flat<int64_t>()(i);
-        if (row < 0 || row >= like.dim_size(0) || wide.NumElements() != indices.dim_size(0) * width) {
-          return absl::InternalError(absl::StrCat("a slice for row ", row, " of environment value ", env, " of shape ",
-                                                  like.shape().DebugString(), " does not fit"));
-        }
-        TF_RETURN_IF_ERROR(AddElements(wide.dtype(), static_cast<char*>(scattered.data()) + row * size,
-                                       static_cast<const char*>(wide.data()) + i * size, width));
-      }
-    }
-    slices_[env].clear();
+    TF_RETURN_IF_ERROR(ScatterSlices(env, &scattered));
     sum = std::move(scattered);
   }
   *gradient = IsNone(sum) ? Zeros(like.dtype(), like.shape()) : Cast(sum, like.dtype());
+  return absl::OkStatus();
+}
+
+absl::Status EnvGradients::ScatterSlices(int env, Tensor* sum) {
+  const Tensor& like = (*env_)[env];
+  const int64_t width = like.dims() > 0 && like.dim_size(0) > 0 ? like.NumElements() / like.dim_size(0) : 0;
+  for (const auto& [values, indices] : slices_[env]) {
+    const Tensor wide = Cast(values, sum->dtype());
+    const int64_t size = width * tensorflow::DataTypeSize(wide.dtype());
+    for (int64_t i = 0; i < indices.dim_size(0); ++i) {
+      const int64_t row = indices.unaligned_flat<int64_t>()(i);
+      if (row < 0 || row >= like.dim_size(0) || wide.NumElements() != indices.dim_size(0) * width) {
+        return absl::InternalError(absl::StrCat("a slice for row ", row, " of environment value ", env, " of shape ",
+                                                like.shape().DebugString(), " does not fit"));
+      }
+      TF_RETURN_IF_ERROR(AddElements(wide.dtype(), static_cast<char*>(sum->data()) + row * size,
+                                     static_cast<const char*>(wide.data()) + i * size, width));
+    }
+  }
+  slices_[env].clear();
   return absl::OkStatus();
 }
 

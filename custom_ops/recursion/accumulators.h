@@ -57,6 +57,8 @@ class EnvGradients {
   const std::vector<Route>& RoutesOf(const GraphSpec& spec);
   absl::Status AddProduct(int product, const tensorflow::Tensor& x, const tensorflow::Tensor& dy);
   absl::Status AddSlices(int env, const tensorflow::Tensor& values, const tensorflow::Tensor& indices);
+  // *sum += the slices, which are forgotten.
+  absl::Status ScatterSlices(int env, tensorflow::Tensor* sum);
   absl::Status Flush(int product);
   absl::Status FlushAll(int env);
   // left^T right.

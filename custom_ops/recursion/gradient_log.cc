@@ -69,8 +69,8 @@ absl::Status GradientLog::Flush(Segment* segment) {
   return absl::OkStatus();
 }
 
-// Sums outside of the lock: a first segment that is closed has no other user, and none can become first before it passes
-// that on.
+// Sums outside of the lock: a first segment that is closed has no other user, and none can become first before it
+// passes that on.
 absl::Status GradientLog::Close(Segment* segment) {
   {
     std::unique_lock<std::mutex> lock(mutex_);

@@ -13,9 +13,9 @@
 namespace tf_ext {
 namespace recursion {
 
-// Floating sums depend on their order, and which thread runs what depends on the weather. The log is a list of segments in
-// the order in which one worker alone would have gone; each is written by one worker at a time. What goes to the first open
-// segment is summed at once, the rest waits there for its turn.
+// Floating sums depend on their order, and which thread runs what depends on the weather. The log is a list of segments
+// in the order in which one worker alone would have gone; each is written by one worker at a time. What goes to the
+// first open segment is summed at once, the rest waits there for its turn.
 class GradientLog {
  public:
   struct Segment;

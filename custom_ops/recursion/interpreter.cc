@@ -110,7 +110,7 @@ class CompiledProgramImpl : public CompiledProgram {
   absl::Status Init(tensorflow::OpKernelContext* ctx) {
     // Graph optimizers run operators by themselves, to fold what is constant.
     if (ctx->function_library() == nullptr) {
-      return absl::FailedPreconditionError("a recursion can only be run as part of a step: there is no function runtime");
+      return absl::FailedPreconditionError("a recursion runs as part of a step only: there is no function runtime");
     }
     const auto* caller = ctx->function_library()->GetFunctionLibraryDefinition();
     const auto& library = program_->library;

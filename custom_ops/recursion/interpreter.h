@@ -1,8 +1,9 @@
 // Runs one block graph: a straight line of kernels over registers, on the calling thread.
 //
-// This replaces TensorFlow's executor inside a recursion. A kernel costs its OpKernelContext and its own work: no pending
-// counts, no queues, no function call frames. Graphs are compiled once per program: identities are aliased away, what
-// depends on constants alone is computed, and the last reader of a register takes it over so that kernels can work in place.
+// This replaces TensorFlow's executor inside a recursion. A kernel costs its OpKernelContext and its own work: no
+// pending counts, no queues, no function call frames. Graphs are compiled once per program: identities are aliased
+// away, what depends on constants alone is computed, and the last reader of a register takes it over so that kernels
+// can work in place.
 #ifndef TF_EXT_CUSTOM_OPS_RECURSION_INTERPRETER_H_
 #define TF_EXT_CUSTOM_OPS_RECURSION_INTERPRETER_H_
 
@@ -30,9 +31,9 @@ class CompiledGraph {
 
   const GraphSpec& spec() const { return *spec_; }
 
-  // Runs every kernel. `feeds[i]` is the value of spec().feeds[i]; it is moved from (pass the last reference to let kernels
-  // write in place; of an environment value the caller keeps a reference, so these are never written). `fetches` is resized
-  // to spec().fetches. On error the message names the operator.
+  // Runs every kernel. `feeds[i]` is the value of spec().feeds[i]; it is moved from (pass the last reference to let
+  // kernels write in place; of an environment value the caller keeps a reference, so these are never written).
+  // `fetches` is resized to spec().fetches. On error the message names the operator.
   virtual absl::Status Run(Step& step, absl::Span<tensorflow::Tensor> feeds,
                            std::vector<tensorflow::Tensor>* fetches) const = 0;
 
@@ -50,8 +51,8 @@ class CompiledProgram {
   const Program& program() const { return *program_; }
   // The compiled form of graph `index`; compiles it on first use (thread safe, lock free once compiled).
   virtual absl::StatusOr<const CompiledGraph*> graph(int index) = 0;
-  // With `env`, graphs take the environment from there and ignore what is fed for it: shared values then cost no reference
-  // counting between threads. It must outlive the step.
+  // With `env`, graphs take the environment from there and ignore what is fed for it: shared values then cost no
+  // reference counting between threads. It must outlive the step.
   virtual std::unique_ptr<Step> NewStep(tensorflow::OpKernelContext* ctx,
                                         const std::vector<tensorflow::Tensor>* env = nullptr) = 0;
 

@@ -25,8 +25,8 @@ struct BackFrame {
   GradientLog::Segment* segment = nullptr;  // where to go on writing once the calls have come back
 };
 
-// Children are walked in parallel; a parent adds up what they give, in the order of the calls, once all are there. So sums
-// do not depend on who was faster.
+// Children are walked in parallel; a parent adds up what they give, in the order of the calls, once all are there. So
+// sums do not depend on who was faster.
 class BackwardRun : public WorkerPool::Client {
  public:
   BackwardRun(tensorflow::OpKernelContext* ctx, const RunRequest& request, std::shared_ptr<const InvokePlan> plan,

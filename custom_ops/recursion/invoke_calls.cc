@@ -125,7 +125,7 @@ absl::Status InvokeRun::NumRows(Frame* frame, const CallSpec& call, int64_t* sta
   for (size_t i = 0; i < call.args.size(); ++i) {
     if (!call.mapped[i]) continue;
     const Tensor& arg = frame->slots[call.args[i]];
-    if (arg.dims() < 1) return absl::InvalidArgumentError("a mapped argument is a scalar; expected a leading dimension");
+    if (arg.dims() < 1) return absl::InvalidArgumentError("a mapped argument is a scalar; expected leading rows");
     if (*rows >= 0 && *rows != arg.dim_size(0)) {
       return absl::InvalidArgumentError(absl::StrCat("mapped arguments have ", *rows, " and ", arg.dim_size(0),
                                                      " rows; expected equal numbers"));
@@ -233,8 +233,9 @@ absl::StatusOr<Tensor> ReduceRows(const FunctionSpec& callee, int result, CallSp
     shape.AddDim(0);
   } else if (!row_shape.IsFullyDefined()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the sum over no calls of SubGraph '", callee.name, "' is zeros of a shape that is not known; expected a result "
-        "signature with a complete shape, got ", row_shape.DebugString()));
+        "the sum over no calls of SubGraph '", callee.name,
+        "' is zeros of a shape that is not known; expected a result signature with a complete shape, got ",
+        row_shape.DebugString()));
   }
   for (int i = 0; i < row_shape.dims(); ++i) shape.AddDim(std::max<int64_t>(0, row_shape.dim_size(i)));
   return Zeros(callee.slot_types[slot], shape);

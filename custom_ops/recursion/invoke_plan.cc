@@ -161,9 +161,10 @@ std::shared_ptr<const InvokePlan> MakeInvokePlan(const Program& program) {
     BlockPlan& block_plan = plan->blocks.emplace_back();
     if (block.plain < 0 && block.batched >= 0) plan->complete = false;
     if (block.plain >= 0) {
+      int& num_saved = block_plan.num_saved;
       for (const Target& target : program.graphs[block.plain].targets) {
         if (target.kind == Target::Kind::kSlot) block_plan.written.push_back(target.index);
-        if (target.kind == Target::Kind::kSaved) block_plan.num_saved = std::max(block_plan.num_saved, target.index + 1);
+        if (target.kind == Target::Kind::kSaved) num_saved = std::max(num_saved, target.index + 1);
       }
     }
     PlanReaders(program, liveness, i, &block_plan);

@@ -18,7 +18,7 @@ struct BlockPlan {
 
   // Kept per execution when recording.
   std::vector<int> kept_slots;   // slots whose values before the execution the gradient graph reads
-  std::vector<int> shape_slots;  // slots written, whose gradients may have to be zeros of a shape known only at run time
+  std::vector<int> shape_slots;  // slots whose gradients may have to be zeros of a shape known only at run time
   std::vector<int> written;      // slots that the plain graph writes
   int num_saved = 0;
   // Where the gradient graph's feeds come from: index into kept_slots, shape_slots (-1: the static shape is enough).

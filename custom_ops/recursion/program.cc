@@ -74,8 +74,7 @@ absl::Status ParseFunction(const NodeDef& node, Program* program) {
   }
   function.entry = Int(node, "entry", -1);
   function.results = Ints(node, "results");
-  function.is_branch = Int(node, "is_branch", 0) != 0;
-  if (const AttrValue* attr = FindAttr(node, "is_branch")) function.is_branch = attr->b() || attr->i() != 0;
+  if (const AttrValue* attr = FindAttr(node, "is_branch")) function.is_branch = attr->b();
   program->functions.push_back(std::move(function));
   return absl::OkStatus();
 }
