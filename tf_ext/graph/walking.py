@@ -40,7 +40,12 @@ def is_stateful(op: tf.Operation) -> bool:
 
 
 def constant_value(tensor: tf.Tensor) -> np.ndarray | None:
-    """The tensor's value where the graph alone determines it, else None."""
+    """The tensor's value where the graph, or the graph that it was captured from, determines it, else None."""
+    while tensor.op.type == "Placeholder":
+        outer = [outer for outer, inner in getattr(tensor.graph, "captures", ()) if inner is tensor]
+        if not outer or not hasattr(outer[0], "op"):
+            return None
+        tensor = outer[0]
     return tensor_util.constant_value(tensor)
 
 

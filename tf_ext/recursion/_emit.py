@@ -52,6 +52,7 @@ class BlockGraph:
     """
 
     graph: tf.Graph
+    batched: bool
     feeds: list[tuple[tf.Tensor, str]] = dataclasses.field(default_factory=list)
     fetches: list[tuple[tf.Tensor, str, bool]] = dataclasses.field(default_factory=list)
     must_run: list[tf.Operation] = dataclasses.field(default_factory=list)
@@ -69,7 +70,7 @@ class PlainEmitter:
         self.block = block
         self.randomness = randomness
         self.graph = graphs.new_graph(f"block_{block.index}", lowering.environment.outer_graph)
-        self.result = BlockGraph(self.graph)
+        self.result = BlockGraph(self.graph, self.batched)
         self._values: dict[object, Value] = {}
         self._feeds: dict[str, tf.Tensor] = {}
         self._last_ordered: tf.Operation | None = None

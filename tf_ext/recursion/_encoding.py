@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf_ext import graph as graphs
 from tf_ext.recursion._emit import BlockGraph
+from tf_ext.recursion._fusion import fuse
 from tf_ext.recursion._ir import Block, Call, Function
 
 
@@ -54,6 +55,7 @@ class Encoder:
         graph_def = graphs.extract_graph_def(block_graph.graph, roots)
         self._functions.update((f.signature.name, f) for f in graph_def.library.function)
         graph_def.ClearField("library")
+        fetches = fuse(graph_def, block_graph.graph, block_graph.batched, [t for t, _, _ in block_graph.fetches])
         _fill_in(graph_def, block_graph)
         node = _record(
             "Graph",
@@ -61,7 +63,7 @@ class Encoder:
             {
                 "feeds": [t.op.name for t, _ in block_graph.feeds],
                 "sources": [source for _, source in block_graph.feeds],
-                "fetches": [t.name for t, _, _ in block_graph.fetches],
+                "fetches": fetches,
                 "targets": [target for _, target, _ in block_graph.fetches],
                 "stacked": [stacked for _, _, stacked in block_graph.fetches],
             },

@@ -31,7 +31,7 @@ class GradientBuilder:
         backward = graphs.new_graph("gradient", forward.graph)
         xs = [(t, source) for t, source in forward.feeds if source.startswith(("slot:", "env:"))]
         xs = [(t, source) for t, source in xs if _differentiable(t) or t.dtype == tf.resource]
-        result = BlockGraph(backward)
+        result = BlockGraph(backward, forward.batched)
         with backward.as_default():
             dys = [graphs.placeholder(backward, t.dtype, t.shape) for t, _ in ys]
             gradients = graphs.multi_gradients(
