@@ -3,10 +3,13 @@
 import numpy as np
 import tensorflow as tf
 
+from benchmarks.harness import UnavailableError
 from benchmarks.recursion.cells import Runner
 from benchmarks.recursion.data import Forest
 from benchmarks.recursion.models import Model
 from benchmarks.recursion.schedule import Schedule, by_level
+
+MOST_PRODUCTS = 1000
 
 
 def rows(model: Model, schedule: Schedule) -> list[tuple[str, int]]:
@@ -25,8 +28,14 @@ def rows(model: Model, schedule: Schedule) -> list[tuple[str, int]]:
 
 
 def prepare(model: Model, forest: Forest) -> Runner:
-    """Makes the products of a forest ready: forward only, or forward and both backward ones."""
+    """Makes the products of a forest ready: forward only, or forward and both backward ones.
+
+    Raises:
+        UnavailableError: If there are so many levels that starting the operators takes longer than the products.
+    """
     products = rows(model, by_level(forest))
+    if len(products) > MOST_PRODUCTS:
+        raise UnavailableError(f"{len(products)} products of a row or two are no limit: their operators cost more")
     names = [name for name, _ in products]
     random = np.random.default_rng(0)
 

@@ -104,6 +104,12 @@ def test_the_bare_products_are_those_of_the_levels(name: str) -> None:
     assert len(runner.train()[0]) == 3 * len(rows)
 
 
+def test_a_chain_has_no_bare_products() -> None:
+    forest = data.chain(physical.MOST_PRODUCTS, words=40)
+    with pytest.raises(UnavailableError, match="operators cost more"):
+        physical.prepare(models.make("binary", 4, 40), forest)
+
+
 def test_forests_are_numbered_children_first() -> None:
     for forest in (*(forest for _, forest in CASES.values()), data.random_binary(25), data.syntax_trees(1)):
         parent = np.repeat(np.arange(forest.size), forest.arity)
