@@ -1,5 +1,6 @@
 import pathlib
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -7,29 +8,37 @@ from benchmarks import harness
 from benchmarks.harness import Timing
 
 
-def test_alternate_runs_all_in_turn_and_drops_the_slow_from_later_rounds() -> None:
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Replaces the clock: a call tells how many seconds it took. Returns the order of the calls."""
     order: list[str] = []
 
-    def slow() -> None:
-        order.append("slow")
-        time.sleep(0.02)
+    def clock(call: Callable[[], tuple[str, float]]) -> tuple[float, float]:
+        name, seconds = call()
+        order.append(name)
+        return seconds, seconds / 2
 
-    timing = harness.alternate({"fast": lambda: order.append("fast"), "slow": slow}, 5, 0.03, 2)
-    assert order == ["fast", "slow"] * 3 + ["fast"] * 3
-    assert timing["slow"].runs == 2
-    assert timing["slow"].median() >= 0.02
-    assert timing["slow"].median("cpu") < 0.02
+    monkeypatch.setattr(harness, "clock", clock)
+    return order
 
 
-def test_a_first_run_longer_than_its_share_counts() -> None:
-    ran: list[int] = []
+def test_alternate_runs_all_in_turn_and_drops_the_slow_from_later_rounds(scripted: list[str]) -> None:
+    timing = harness.alternate({"fast": lambda: ("fast", 1.0), "slow": lambda: ("slow", 20.0)}, 5, 30.0, 1)
+    assert scripted == ["fast", "slow"] * 3 + ["fast"] * 3
+    assert timing["slow"] == Timing((20.0, 20.0), (10.0, 10.0))
+    assert timing["fast"].runs == 5
 
-    def slow() -> None:
-        ran.append(1)
-        time.sleep(0.02)
 
-    timing = harness.alternate({"slow": slow}, 5, 0.01, 1)["slow"]
-    assert (timing.runs, len(ran)) == (1, 1)
+def test_a_first_run_longer_than_its_share_counts(scripted: list[str]) -> None:
+    assert harness.alternate({"slow": lambda: ("slow", 20.0)}, 5, 10.0, 1)["slow"].runs == 1
+    assert scripted == ["slow"]
+    assert harness.alternate({"slow": lambda: ("slow", 20.0)}, 5, 10.0, 3)["slow"].runs == 3
+    assert len(scripted) == 1 + 3
+
+
+def test_the_clock_tells_waiting_from_working() -> None:
+    wall, cpu = harness.clock(lambda: time.sleep(0.05))
+    assert wall >= 0.05 > cpu
 
 
 def test_a_failing_implementation_is_left_out_where_that_is_asked_for() -> None:
