@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "custom_ops/recursion/product_kernels.h"
 #include "custom_ops/recursion/step.h"
 #include "tensorflow/core/framework/node_def_util.h"
 #include "tensorflow/core/framework/op.h"
@@ -190,6 +191,7 @@ class Compiler {
     const auto* registry = target_.library->GetFunctionLibraryDefinition();
     NodeDef def = node;
     def.clear_device();
+    ChooseProduct(&def);
     const tensorflow::OpDef* op_def = nullptr;
     TF_RETURN_IF_ERROR(registry->LookUpOpDef(def.op(), &op_def));
     tensorflow::AddDefaultsToNodeDef(*op_def, &def);
@@ -282,7 +284,7 @@ class Compiler {
     TF_RETURN_IF_ERROR(target_.library->CreateKernel(instruction->properties, &kernel));
     instruction->kernel.reset(kernel);
     instruction->async = kernel->AsAsync();
-    return absl::OkStatus();
+    return MakeFewRowsKernel(instruction->properties->node_def, target_.library, &instruction->few_rows);
   }
 
   absl::Status MakeKernels() {

@@ -27,6 +27,7 @@ struct Instruction {
   std::shared_ptr<const tensorflow::NodeProperties> properties;
   std::unique_ptr<tensorflow::OpKernel> kernel;
   tensorflow::AsyncOpKernel* async = nullptr;  // the kernel, when it is asynchronous
+  std::unique_ptr<tensorflow::OpKernel> few_rows;  // of a product: takes the kernel's place when there are few rows
   bool stateless = false;
   std::vector<Operand> inputs;
   int first_input = 0;  // in Activation::inputs

@@ -7,6 +7,7 @@
 #include "absl/synchronization/mutex.h"
 #include "custom_ops/recursion/graph_compiler.h"
 #include "custom_ops/recursion/invoke_plan.h"
+#include "custom_ops/recursion/product_kernels.h"
 #include "custom_ops/recursion/step.h"
 #include "tensorflow/core/common_runtime/process_function_library_runtime.h"
 #include "tensorflow/core/platform/errors.h"
@@ -81,8 +82,12 @@ class StraightLine : public CompiledGraph {
       absl::InlinedVector<Tensor, 4> guards;
       for (int guarded : instruction.guards) guards.push_back(registers[guarded]);
       Tensor* outputs = registers + instruction.first_output;
+      tensorflow::OpKernel* kernel = instruction.kernel.get();
+      if (instruction.few_rows != nullptr && HasFewRows(*activation.inputs[instruction.first_input].tensor)) {
+        kernel = instruction.few_rows.get();
+      }
       TF_RETURN_IF_ERROR(step.RunKernel(
-          instruction.kernel.get(), instruction.async,
+          kernel, instruction.async,
           absl::MakeConstSpan(activation.inputs.data() + instruction.first_input, instruction.inputs.size()),
           instruction.num_outputs, [outputs](int i, Tensor&& output) { outputs[i] = std::move(output); }));
       for (int released : instruction.releases) registers[released] = Tensor();
