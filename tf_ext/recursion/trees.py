@@ -66,7 +66,7 @@ class Trees(NamedTuple):
             return cls(tf.identity(values), child_index, tf.identity(row_splits), node_splits[1:] - 1, node_splits)
 
     @staticmethod
-    def inputs(value_shape: tuple[int, ...] = (), dtype: str = "int32", name: str = "trees") -> dict[str, Any]:
+    def inputs(value_shape: tuple[int, ...] = (), dtype: str = "int32", name: str | None = None) -> dict[str, Any]:
         """The inputs of a functional Keras model that takes trees.
 
         Example::
@@ -79,16 +79,18 @@ class Trees(NamedTuple):
         Args:
             value_shape: the shape of one node's value.
             dtype: the type of the values.
-            name: what the names of the inputs start with.
+            name: what the names of the inputs start with; to be given where a model has several such inputs.
 
         Returns:
             `{"arity", "values"}`; a model made of them takes ragged and padded batches.
         """
         import keras
 
+        # Keras warns of inputs whose names are not their keys in the dict.
+        start = "" if name is None else f"{name}_"
         return {
-            "arity": keras.Input((None,), dtype="int32", name=f"{name}_arity"),
-            "values": keras.Input((None, *value_shape), dtype=dtype, name=f"{name}_values"),
+            "arity": keras.Input((None,), dtype="int32", name=f"{start}arity"),
+            "values": keras.Input((None, *value_shape), dtype=dtype, name=f"{start}values"),
         }
 
     @property
