@@ -101,24 +101,24 @@ def _childsum(parameters: Parameters, execution: str) -> Forward:
     def forward(tokens: tf.Tensor, first: tf.Tensor, children: tf.Tensor, roots: tf.Tensor) -> tf.Tensor:
         w = parameters.read()
         below = tf.RaggedTensor.from_row_splits(children, first, validate=False)
-        # A node hands its share of the forget gates down; a child returns h, and the part of c that its parent keeps.
-        tree = require().SubGraph("tree", input_signature=[_NODE, state], output_signature=(state, state))
+        # What depends on a node's own input alone needs no recursion.
+        x = parameters.lookup(tokens)
+        input_gates = tf.matmul(x, w["input_kernel"]) + w["bias"]
+        input_forget = tf.matmul(x, w["forget_input_kernel"]) + w["forget_bias"]
+        # A child is told its parent, and returns h and the part of c that the parent keeps.
+        tree = require().SubGraph("tree", input_signature=[_NODE, _NODE], output_signature=(state, state))
 
         @tree.define
-        def body(node: tf.Tensor, forget: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            x = parameters.lookup(tokens[node])
-            gates = _product(x, w["input_kernel"]) + w["bias"]
+        def body(node: tf.Tensor, parent: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            gates = input_gates[node]
             if first[node] < first[node + 1]:
-                own = _product(x, w["forget_input_kernel"]) + w["forget_bias"]
-                h, kept = tree.map(below[node], own, in_axes=(0, None), reduce="sum")
-                gates += _product(h, w["kernel"])
-                h, c = cells.sum_of_children(gates, kept)
+                h, kept = tree.map(below[node], node, in_axes=(0, None), reduce="sum")
+                h, c = cells.sum_of_children(gates + _product(h, w["kernel"]), kept)
             else:
                 h, c = cells.leaf(gates)
-            return h, tf.sigmoid(forget + _product(h, w["forget_kernel"])) * c
+            return h, tf.sigmoid(input_forget[parent] + _product(h, w["forget_kernel"])) * c
 
-        none = tf.zeros([tf.size(roots), parameters.hidden], parameters.compute)
-        h, _ = tree.map(roots, none, execution=execution)
+        h, _ = tree.map(roots, roots, execution=execution)
         return h
 
     return forward

@@ -34,6 +34,36 @@ def ancestors(
     return found
 
 
+def topological(
+    ops: Iterable[tf.Operation], inputs_of: Callable[[tf.Operation], Iterable[tf.Operation]]
+) -> list[tf.Operation]:
+    """The operators with each after those of them that it depends on; otherwise in the order of their creation.
+
+    Args:
+      ops: the operators.
+      inputs_of: the operators that an operator depends on.
+
+    Returns:
+      The same operators in order.
+    """
+    members = set(ops)
+    order: list[tf.Operation] = []
+    done: set[tf.Operation] = set()
+    for root in sorted(members, key=lambda op: op._id):
+        stack = [(root, False)]
+        while stack:
+            op, ready = stack.pop()
+            if op in done:
+                continue
+            if ready:
+                done.add(op)
+                order.append(op)
+            else:
+                stack.append((op, True))
+                stack.extend((d, False) for d in inputs_of(op) if d in members and d not in done)
+    return order
+
+
 def is_stateful(op: tf.Operation) -> bool:
     """Whether the operator's definition says that it has effects or depends on state."""
     return bool(op.op_def is not None and op.op_def.is_stateful)

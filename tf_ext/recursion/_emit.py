@@ -111,7 +111,7 @@ class PlainEmitter:
 
     def value(self, tensor: tf.Tensor) -> Value:
         """What a tensor of the body is in this graph."""
-        tensor = graphs.read_through(tensor)
+        tensor = self.lowering.environment.resolve(tensor)
         known = self._values.get(tensor.ref())
         if known is not None:
             return known

@@ -40,8 +40,24 @@ class Environment:
         self.written: set[object] = set()
         self.moved: set[tf.Operation] = set()  # assignments done once per run, outside
         self._numbers: dict[object, int] = {}
+        self._renamed: dict[object, tf.Tensor] = {}
         self._outer: dict[object, tf.Tensor] = {}
         self._invariant: dict[object, bool] = {}
+
+    def resolve(self, tensor: tf.Tensor) -> tf.Tensor:
+        """The tensor that `tensor` is another name of."""
+        tensor = graphs.read_through(tensor)
+        while tensor.ref() in self._renamed:
+            tensor = graphs.read_through(self._renamed[tensor.ref()])
+        return tensor
+
+    def rename(self, placeholder: tf.Tensor, tensor: tf.Tensor) -> None:
+        """Says that a placeholder is another name of `tensor`, of the same graph."""
+        self._renamed[placeholder.ref()] = tensor
+
+    def is_renamed(self, placeholder: tf.Tensor) -> bool:
+        """Whether `rename` was called for a placeholder."""
+        return placeholder.ref() in self._renamed
 
     def bind(self, inner: tf.Tensor, outer: tf.Tensor) -> None:
         """Says that `inner`, a placeholder of a body, stands for `outer`."""
@@ -61,7 +77,7 @@ class Environment:
 
     def forget_invariance(self) -> None:
         """Has to be called when what is written or moved changes."""
-        self._invariant = {ref: True for ref in self._outer}
+        self._invariant = dict.fromkeys(self._outer, True)
 
     def mark_written(self, resources: Iterable[tf.Tensor]) -> None:
         """Says which resources (of the caller's graph) bodies write to: reads of these stay in the bodies."""

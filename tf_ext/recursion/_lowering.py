@@ -17,10 +17,9 @@ from tf_ext.recursion import _effects
 from tf_ext.recursion._environment import Environment
 from tf_ext.recursion._ir import JOIN, RETURN, Block, Call, Function, Outer, Slot
 from tf_ext.recursion._ranges import range_of
+from tf_ext.recursion._sinking import sink
+from tf_ext.recursion._stages import HEAVY, Stages
 from tf_ext.recursion._tracing import Body, Trace
-
-# Work worth a block of its own, run for all frames at once while their calls are under way.
-_HEAVY = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "Conv2D"})
 
 
 @dataclasses.dataclass
@@ -45,6 +44,7 @@ class Lowering:
         self.blocks: list[Block] = []
         self._slots: dict[object, Slot] = {}  # the frame slot that holds a body's tensor
         self._producer: dict[object, Block] = {}  # the block that computes it
+        self._order: dict[tf.Operation, int] = {}  # of the program, dependencies first
         self._sites = 0
         for body in trace.bodies:
             self.functions.append(Function(body.subgraph.name, len(self.functions), is_branch=False))
@@ -52,7 +52,7 @@ class Lowering:
             self._lower_body(body, function)
         self._drop_unreachable()
         for block in self.blocks:
-            block.ops.sort(key=lambda op: op._id)  # program order respects all dependencies
+            block.ops.sort(key=self._order.__getitem__)
             self._settle(block)
 
     def _settle(self, block: Block) -> None:
@@ -61,7 +61,7 @@ class Lowering:
         for tensor in operands:
             source = self.note_read(tensor, block)
             if isinstance(source, Slot):
-                block.reads[source.index] = graphs.read_through(tensor)
+                block.reads[source.index] = self.environment.resolve(tensor)
 
     def _drop_unreachable(self) -> None:
         """Numbers the blocks anew without those that nothing leads to."""
@@ -100,7 +100,9 @@ class Lowering:
         self, function: Function, graph: tf.Graph, outputs: Sequence[tf.Tensor], leave: Exit, after_calls: bool
     ) -> int:
         """Lowers one graph to blocks and returns the first of them."""
-        region = _Region(self, graph, outputs)
+        region = Stages(self, graph, outputs)
+        for op in region.order:
+            self._order[op] = len(self._order)
         blocks = [self._new_block(function) for _ in range(region.num_stages)]
         for block, ops in zip(blocks, region.stage_ops, strict=True):
             block.ops = list(ops)
@@ -115,9 +117,12 @@ class Lowering:
                     block.rank = 1
             elif len(calls) == 1 and graphs.is_conditional(calls[0]):
                 onward = self._exit_of_branches(block, calls[0], blocks[stage + 1 :], outputs, leave)
+                leaves = onward.next != blocks[stage + 1].index
+                if leaves:
+                    self._sink_into_branches(block, calls[0])
                 self._switch(block, calls[0], onward, continuation)
-                if onward.next != blocks[stage + 1].index:
-                    break  # the branches leave the region themselves
+                if leaves:
+                    break
             else:
                 block.next = blocks[stage + 1].index
                 self._split_side(block, calls, blocks[stage + 1])
@@ -138,7 +143,7 @@ class Lowering:
 
     def slot_for(self, tensor: tf.Tensor, block: Block) -> int:
         """A slot that holds `tensor` once `block` has run, for use by calls, moves and switches."""
-        tensor = graphs.read_through(tensor)
+        tensor = self.environment.resolve(tensor)
         slot = self._slots.get(tensor.ref())
         if slot is not None and not slot.listed:
             return slot.index
@@ -159,7 +164,7 @@ class Lowering:
 
     def note_read(self, tensor: tf.Tensor, block: Block) -> Outer | Slot | None:
         """How `block` gets `tensor`: from outside, from a slot, or (None) by computing it itself."""
-        tensor = graphs.read_through(tensor)
+        tensor = self.environment.resolve(tensor)
         slot = self._slots.get(tensor.ref())
         if slot is not None and self._producer.get(tensor.ref()) is not block:
             return slot
@@ -181,7 +186,7 @@ class Lowering:
         spare = [op for op in block.ops if op not in needed]
         if not spare:
             return
-        if any(op.type in _HEAVY for op in spare):
+        if any(op.type in HEAVY for op in spare):
             target = self._new_block(self.functions[block.function])
             target.rank, target.next = 2, JOIN
             block.side = target.index
@@ -200,7 +205,7 @@ class Lowering:
         for i, tensor in enumerate(op.inputs):
             if rows is None or i not in rows.tables:
                 operands.append(tensor)
-        return [graphs.read_through(t) for t in operands]
+        return [self.environment.resolve(t) for t in operands]
 
     def _switch(self, block: Block, op: tf.Operation, onward: Exit, after_calls: bool) -> None:
         """Makes a conditional that is alone in its stage a jump of the frame."""
@@ -225,7 +230,7 @@ class Lowering:
             return Exit(following[0].index, moves)
         moves, fixed = [], list(leave.fixed)
         for to, i in leave.moves:
-            output = graphs.read_through(outputs[i])
+            output = self.environment.resolve(outputs[i])
             if output.ref() in results:
                 moves.append((to, results[output.ref()]))
             else:
@@ -235,13 +240,29 @@ class Lowering:
     def _bind_branch(self, op: tf.Operation, graph: tf.Graph, block: Block) -> None:
         """Lets a branch that runs inside its parent's frame read its inputs where the parent has them."""
         for inner, tensor in zip(graph.inputs, op.inputs[1:], strict=True):
-            outer = self.environment.lookup(graphs.read_through(tensor))
-            if outer is not None:
-                self.environment.bind(inner, outer.tensor)
-                continue
-            slot = self._slots.get(graphs.read_through(tensor).ref())
-            index = slot.index if slot is not None else self.slot_for(tensor, block)
-            self._slots[inner.ref()] = slot or Slot(index)
+            if not self.environment.is_renamed(inner):
+                self.bind(inner, tensor, block)
+
+    def bind(self, inner: tf.Tensor, tensor: tf.Tensor, block: Block) -> None:
+        """Lets `inner`, a placeholder, stand for `tensor` as it is after `block`."""
+        outer = self.environment.lookup(self.environment.resolve(tensor))
+        if outer is not None:
+            self.environment.bind(inner, outer.tensor)
+            return
+        slot = self._slots.get(self.environment.resolve(tensor).ref())
+        index = slot.index if slot is not None else self.slot_for(tensor, block)
+        self._slots[inner.ref()] = slot or Slot(index)
+
+    def _sink_into_branches(self, block: Block, op: tf.Operation) -> None:
+        """Lets heavy work that the condition does not need wait until it is known which branch needs it."""
+        if any(self.effects.is_ordered(other) for other in block.ops):
+            return
+        kept = [slot_tensor for slot_tensor in block.writes.values()]
+        spare = sink(self, block, op, kept)
+        block.ops = [other for other in block.ops if other not in spare]
+        for other in spare:
+            for tensor in other.outputs:
+                self._producer.pop(tensor.ref(), None)
 
     def _call(self, function: Function, block: Block, op: tf.Operation) -> Call:
         self._sites += 1
@@ -287,7 +308,7 @@ class Lowering:
         branches = list(graphs.branch_graphs(op))
         passed: list[int] = []
         for i, tensor in enumerate(op.inputs[1:]):
-            outer = self.environment.lookup(graphs.read_through(tensor))
+            outer = self.environment.lookup(self.environment.resolve(tensor))
             if outer is None:
                 passed.append(i)
                 call.args.append(self.slot_for(tensor, block))
@@ -306,32 +327,3 @@ class Lowering:
             function.entry = self._lower_region(function, graph, graph.outputs, leave, after_calls=False)
             call.callees.append(function.index)
         return call
-
-
-class _Region:
-    """The operators of one graph by stage."""
-
-    def __init__(self, lowering: Lowering, graph: tf.Graph, outputs: Sequence[tf.Tensor]) -> None:
-        effects, environment = lowering.effects, lowering.environment
-        ops = graph.get_operations()
-        chain = effects.chain(graph)
-        before = dict(zip(chain[1:], chain, strict=False))  # each ordered operator after the one before it
-
-        def depends(op: tf.Operation) -> list[tf.Operation]:
-            operands = lowering.call_operands(op) if op.type in _effects.CALLS else op.inputs
-            inputs = [graphs.read_through(t) for t in operands]
-            found = [t.op for t in inputs if lowering.slot_of(t) is None and not environment.is_invariant(t)]
-            return found + ([before[op]] if op in before else [])
-
-        start = [graphs.read_through(t) for t in outputs]
-        wanted = [t.op for t in start if not environment.is_invariant(t) and lowering.slot_of(t) is None]
-        needed = graphs.ancestors(wanted + chain + effects.checks(graph), depends)
-        levels: dict[tf.Operation, int] = {}
-        for op in ops:
-            if op in needed and op.type != "Placeholder":
-                levels[op] = max((levels[d] + effects.has_call(d) for d in depends(op) if d in levels), default=0)
-        self.num_stages = 1 + max((level + effects.has_call(op) for op, level in levels.items()), default=0)
-        self.stage_ops: list[list[tf.Operation]] = [[] for _ in range(self.num_stages)]
-        self.stage_calls: list[list[tf.Operation]] = [[] for _ in range(self.num_stages)]
-        for op, level in levels.items():
-            (self.stage_calls if effects.has_call(op) else self.stage_ops)[level].append(op)

@@ -40,7 +40,7 @@ def range_of(op: tf.Operation, environment: Environment) -> Rows | None:
     for i, mapped in enumerate(op.get_attr("mapped")):
         if not mapped:
             continue
-        one = _rows_of(graphs.read_through(op.inputs[i]), i, environment)
+        one = _rows_of(environment.resolve(op.inputs[i]), i, environment)
         if one is None:
             return None
         found.append(one)
@@ -53,14 +53,14 @@ def range_of(op: tf.Operation, environment: Environment) -> Rows | None:
 def _rows_of(tensor: tf.Tensor, operand: int, environment: Environment) -> Rows | None:
     op = tensor.op
     if op.type == "Range" and graphs.constant_value(op.inputs[2]) == 1 and tensor.dtype in (tf.int32, tf.int64):
-        return Rows(graphs.read_through(op.inputs[0]), graphs.read_through(op.inputs[1]), {operand: None})
+        return Rows(environment.resolve(op.inputs[0]), environment.resolve(op.inputs[1]), {operand: None})
     if op.type != "StridedSlice":
         return None
     if any(op.get_attr(f"{mask}_mask") for mask in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")):
         return None
     table, begin, end, strides = op.inputs
     stride = graphs.constant_value(strides)
-    outer = environment.lookup(graphs.read_through(table))
+    outer = environment.lookup(environment.resolve(table))
     if outer is None or stride is None or stride.tolist() != [1] or table.dtype == tf.string:
         return None
     start, limit = _only_element(begin), _only_element(end)
