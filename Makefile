@@ -79,7 +79,7 @@ setup: $(STAMPS)/ops ## make .venv, install TensorFlow and the test tools, build
 .PHONY: demo demo-recursion
 demo: $(STAMPS)/ops ## train the example on the standard library's syntax trees, under a minute
 	$(call say,Recursion: naming functions of the standard library by the trees of their bodies)
-	@$(BIN)/python -m examples.ast_names --short $(ARGS)
+	@$(BIN)/python -m examples.ast_names --seconds 40 $(ARGS)
 
 demo-recursion: $(STAMPS)/ops ## the same example in full
 	@$(BIN)/python -m examples.ast_names $(ARGS)

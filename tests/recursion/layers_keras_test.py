@@ -81,7 +81,8 @@ def test_fit_evaluate_predict_save_load_export(name, tmp_path):
 
     model.save(tmp_path / "model.keras")
     model.export(tmp_path / "served", verbose=False)
-    np.savez(tmp_path / "x.npz", **FOREST.padded())
+    padded: dict[str, Any] = FOREST.padded()
+    np.savez(tmp_path / "x.npz", **padded)
     np.save(tmp_path / "targets.npy", FOREST.root_labels)
     in_a_new_process(_LOAD, tmp_path)
     found = np.load(tmp_path / "y.npz")

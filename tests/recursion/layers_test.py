@@ -193,7 +193,7 @@ def states_of_leaves(layer: Any, forest: Any, **kwargs: Any) -> Any:
 def test_dropout_of_features():
     """A layer of ones over leaves: what is left of the features shows itself in the output."""
     forest = from_nested([1] * 400)
-    ones = {"kernel_initializer": "identity", "bias_initializer": "zeros", "activation": "linear"}
+    ones: dict[str, Any] = {"kernel_initializer": "identity", "bias_initializer": "zeros", "activation": "linear"}
     embedded = keras.layers.Embedding(2, 10, embeddings_initializer="ones")
     layer = layers.TreeRNN(10, embedding=embedded, dropout=0.3, seed=5, **ones)
     run = graph(layer)

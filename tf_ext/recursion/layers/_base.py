@@ -112,7 +112,8 @@ class TreeLayer(keras.layers.Layer):
         width = _inputs.feature_width(self.name, trees_shape, features_shape, self.embedding)
         self.kernel = self._add("kernel", "kernel", (width, self._kernel_blocks * self.units))
         self._build_recurrent()
-        self.bias = self._add("bias", "bias", (self._kernel_blocks * self.units,)) if self.use_bias else None
+        biases = (self._kernel_blocks * self.units,)
+        self.bias: Any = self._add("bias", "bias", biases) if self.use_bias else None
 
     def call(
         self,

@@ -23,11 +23,11 @@ class Places:
 
     def __init__(self, layer: str, trees: Trees, arity: int) -> None:
         most = tf.reduce_max(tf.concat([trees.arity, [0]], 0))
-        fits = tf.debugging.Assert(
-            most <= arity,
-            [f"{layer}: expected nodes of at most {arity} children, got one of", most, "Set arity to that, or use "
-             "ChildSumTreeLSTM, which takes any number."],
-        )  # fmt: skip
+        message = (
+            f"{layer}: expected nodes of at most {arity} children; set arity to the most there are, or use a layer "
+            "that takes any number. The most are:"
+        )
+        fits = tf.debugging.Assert(most <= arity, [message, most])
         with tf.control_dependencies([] if fits is None else [fits]):
             places = tf.stack([trees.child(k) for k in range(arity)], 1)
         self._arity = arity

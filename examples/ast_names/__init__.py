@@ -1,0 +1,1 @@
+"""Naming functions of Python's standard library by the trees of their bodies."""

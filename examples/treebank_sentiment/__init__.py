@@ -1,0 +1,1 @@
+"""Sentiment of short sentences by the trees of their phrases."""
