@@ -11,6 +11,10 @@ __all__ = ["OperatorLibraryError", "TfExtError"]
 class TfExtError(Exception):
     """Base of all exceptions that are this suite's own."""
 
+    # AutoGraph raises an error anew, with the user's lines, where it can tell that the type takes a message alone.
+    __init__ = Exception.__init__
+
+
 
 class OperatorLibraryError(TfExtError, ImportError):
     """The operators cannot be had: TensorFlow or the operator library is absent, or the two do not fit.

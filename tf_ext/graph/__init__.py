@@ -8,7 +8,7 @@ from __future__ import annotations
 from tf_ext.graph.autodiff import multi_gradients, new_graph, placeholder, stock_gradient, variable_spec
 from tf_ext.graph.branches import branch_graphs, is_conditional, nested_graphs
 from tf_ext.graph.copying import copy_library, copy_op, extract_graph_def, plain_attrs, record_on_tapes
-from tf_ext.graph.tracing import autograph, loop_around, note_variables, trace_function
+from tf_ext.graph.tracing import autograph, flatten_up_to, loop_around, note_variables, trace_function
 from tf_ext.graph.vectorizing import vectorize_op
 from tf_ext.graph.walking import ancestors, constant_value, is_stateful, read_through, topological
 
@@ -20,6 +20,7 @@ __all__ = [
     "copy_library",
     "copy_op",
     "extract_graph_def",
+    "flatten_up_to",
     "is_conditional",
     "is_stateful",
     "loop_around",

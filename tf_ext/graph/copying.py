@@ -35,7 +35,7 @@ def copy_op(
       The copy.
     """
     with graph.as_default(), tf.control_dependencies(None), tf.control_dependencies(list(control_inputs)):
-        return graph._create_op_internal(
+        copy = graph._create_op_internal(
             op.type,
             list(inputs),
             dtypes=None,
@@ -43,6 +43,9 @@ def copy_op(
             attrs=plain_attrs(op) if attrs is None else attrs,
             op_def=op.op_def,
         )
+    # The gradient of a call of a `tf.function`, which makes the call return what the gradient needs.
+    copy._gradient_function = op._gradient_function
+    return copy
 
 
 def record_on_tapes(op: tf.Operation) -> None:

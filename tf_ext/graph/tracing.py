@@ -12,6 +12,7 @@ from tensorflow.python.eager.polymorphic_function import autograph_util
 from tensorflow.python.framework import func_graph as func_graph_lib
 from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow_graphs
 from tensorflow.python.ops import resource_variable_ops
+from tensorflow.python.util import nest
 
 
 def autograph(python_function: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,3 +63,8 @@ def loop_around(graph: tf.Graph, outermost: tf.Graph) -> tf.Graph | None:
             return graph
         graph = graph.outer_graph
     return None
+
+
+def flatten_up_to(shallow: Any, value: Any) -> list[Any]:
+    """The parts of `value` that stand where `shallow` has leaves; it may go deeper there."""
+    return nest.flatten_up_to(shallow, value)

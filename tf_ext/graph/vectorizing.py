@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 from tensorflow.python.ops.parallel_for import pfor as pfor_lib
 
 from tf_ext.graph.copying import copy_library, copy_op
+
+
+@contextlib.contextmanager
+def _without_logs() -> Iterator[None]:
+    """`pfor` logs an error, with the whole operator, for what it then raises."""
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def vectorize_op(
@@ -28,7 +42,7 @@ def vectorize_op(
       ValueError: if there is no vectorised form.
     """
     copy_library(op.graph, graph)
-    with graph.as_default():
+    with graph.as_default(), _without_logs():
         loop_var = tf.compat.v1.placeholder_with_default(0, shape=[])
         if op.control_inputs:
             # Order among operators without effects does not matter; pfor would look for the controls among the rows.

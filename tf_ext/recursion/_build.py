@@ -10,8 +10,9 @@ from absl import logging
 
 from tf_ext import graph as graphs
 from tf_ext.recursion import _randomness
+from tf_ext.recursion._block_graph import BlockGraph
 from tf_ext.recursion._effects import Effects, bind_captures
-from tf_ext.recursion._emit import BlockGraph, PlainEmitter
+from tf_ext.recursion._emit import PlainEmitter
 from tf_ext.recursion._encoding import Encoder, Gradients, Limits
 from tf_ext.recursion._environment import Environment
 from tf_ext.recursion._gradients import GradientBuilder
@@ -73,34 +74,41 @@ def build_program(subgraph: SubGraph, execution: str) -> Program:
         execution="invoke" if kind == "plain" else "batched",
         has_effects=effects.any,
         read_only=[
-            i for i, t in enumerate(environment.tensors) if t.dtype == tf.resource and t.ref() not in environment.written
+            i
+            for i, t in enumerate(environment.tensors)
+            if t.dtype == tf.resource and t.ref() not in environment.written
         ],
         randomness=randomness,
     )
 
 
-def _emit(
-    lowering: Lowering, randomness: _randomness.Randomness, emitter: type[PlainEmitter]
-) -> dict[int, BlockGraph]:
+def _emit(lowering: Lowering, randomness: _randomness.Randomness, emitter: type[PlainEmitter]) -> dict[int, BlockGraph]:
     return {block.index: emitter(lowering, block, randomness).build() for block in lowering.blocks}
 
 
 def _encode(trace: Trace, lowering: Lowering, block_graphs: dict[int, BlockGraph], kind: str) -> bytes:
     env = lowering.environment.tensors
-    builder = GradientBuilder([t.dtype == tf.resource for t in env])
+    builder = GradientBuilder(lowering.environment)
     encoder = Encoder()
     numbers: dict[int, dict[str, int]] = {}
     for index, forward in block_graphs.items():
         backward = builder.build(forward)
         numbers[index] = {kind: encoder.add_graph(forward), f"{kind}_grad": encoder.add_graph(backward)}
     subgraphs = [body.subgraph for body in trace.bodies]
-    slices = sorted(builder.slices)
+    tables = {table for block in lowering.blocks for call in block.calls for table in call.tables}
+    slices = sorted(builder.slices | {table for table in tables if table >= 0 and env[table].dtype.is_floating})
     return encoder.encode(
         lowering.functions,
         lowering.blocks,
         numbers,
         [t.dtype for t in env],
-        Gradients(builder.products, sorted(builder.dense), slices, [_row_shape(env[j]) for j in slices]),
+        Gradients(
+            builder.products,
+            sorted(builder.dense),
+            slices,
+            [_row_shape(env[j]) for j in slices],
+            "; ".join(builder.errors),
+        ),
         Limits(min(s.max_depth for s in subgraphs), min(s.max_live_calls for s in subgraphs)),
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tf_ext import graph as graphs
+from tf_ext.recursion._custom_gradients import is_custom
 from tf_ext.recursion._environment import READS, Environment
 from tf_ext.recursion._tracing import Body, Trace
 
@@ -24,21 +25,25 @@ class Effects:
     def __init__(self, trace: Trace, environment: Environment) -> None:
         """Looks at all bodies; `environment` knows their captures and what was moved out of them."""
         self._environment = environment
-        self._has_call: dict[tf.Operation, bool] = {}
+        self._is_split: dict[tf.Operation, bool] = {}
         self._ordered: dict[tf.Operation, bool] = {}
         for graph in all_graphs(trace.bodies):
             environment.mark_written(self._writes(graph))
         self._effectful: set[int] = set()
         self._spread(trace.bodies)
 
-    def has_call(self, op: tf.Operation) -> bool:
-        """Whether `op` is a call, or a conditional with calls in its branches."""
-        if op not in self._has_call:
-            self._has_call[op] = op.type in CALLS or (
+    def is_split(self, op: tf.Operation) -> bool:
+        """Whether the body is cut at `op`: a call, or a conditional with something in it that cannot run as a whole."""
+        if op not in self._is_split:
+            self._is_split[op] = op.type in CALLS or (
                 graphs.is_conditional(op)
-                and any(self.has_call(inner) for g in graphs.branch_graphs(op) for inner in g.get_operations())
+                and any(
+                    self.is_split(inner) or is_custom(inner)
+                    for graph in graphs.branch_graphs(op)
+                    for inner in graph.get_operations()
+                )
             )
-        return self._has_call[op]
+        return self._is_split[op]
 
     def is_ordered(self, op: tf.Operation) -> bool:
         """Whether `op` has to keep its place in the program's order."""
@@ -63,7 +68,7 @@ class Effects:
         """An operator with an effect, for messages."""
         for graph in all_graphs(bodies):
             for op in graph.get_operations():
-                if self.is_ordered(op) and not self.has_call(op):
+                if self.is_ordered(op) and not self.is_split(op):
                     return op
         return None
 

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_ext import graph as graphs
-from tf_ext.recursion._emit import BlockGraph
+from tf_ext.recursion._block_graph import BlockGraph
 from tf_ext.recursion._fusion import fuse
 from tf_ext.recursion._ir import Block, Call, Function
 
@@ -31,12 +31,14 @@ class Gradients:
       dense: environment values with dense gradients.
       slices: environment values with gradients as slices.
       rows: type and shape of a row of each of `slices`.
+      error: why the recursion has no gradient, if it has none.
     """
 
     products: list[tuple[int, bool]]
     dense: list[int]
     slices: list[int]
     rows: list[tuple[tf.DType, tf.TensorShape]]
+    error: str
 
 
 class Encoder:
@@ -92,6 +94,7 @@ class Encoder:
         head.attr["slices_env"].list.i.extend(gradients.slices)
         head.attr["slices_types"].list.type.extend(dtype.as_datatype_enum for dtype, _ in gradients.rows)
         head.attr["slices_shapes"].list.shape.extend(shape.as_proto() for _, shape in gradients.rows)
+        head.attr["gradient_error"].s = gradients.error.encode()
         program.node.append(head)
         for function in functions:
             program.node.append(_function(function))

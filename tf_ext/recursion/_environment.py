@@ -43,6 +43,7 @@ class Environment:
         self._renamed: dict[object, tf.Tensor] = {}
         self._outer: dict[object, tf.Tensor] = {}
         self._invariant: dict[object, bool] = {}
+        self._reads: dict[object, tf.Tensor] = {}
 
     def resolve(self, tensor: tf.Tensor) -> tf.Tensor:
         """The tensor that `tensor` is another name of."""
@@ -52,7 +53,7 @@ class Environment:
         return tensor
 
     def rename(self, placeholder: tf.Tensor, tensor: tf.Tensor) -> None:
-        """Says that a placeholder is another name of `tensor`, of the same graph."""
+        """Says that a placeholder is another name of `tensor`."""
         self._renamed[placeholder.ref()] = tensor
 
     def is_renamed(self, placeholder: tf.Tensor) -> bool:
@@ -140,6 +141,24 @@ class Environment:
                 return True
             stack.extend(current.op.inputs)
         return False
+
+    def outer(self, tensor: tf.Tensor) -> tf.Tensor:
+        """An invariant tensor, or constant, as a value of the caller's graph."""
+        return self._hoist(tensor)
+
+    def value_of(self, variable: int) -> int | None:
+        """The environment index of the value of a variable, given that of its resource; None if bodies write to it.
+
+        A dense gradient of the variable is given to its value, and passed on by TensorFlow.
+        """
+        resource = self.tensors[variable]
+        if resource.ref() in self.written:
+            return None
+        if resource.ref() not in self._reads:
+            with self.outer_graph.as_default(), tf.control_dependencies(None):
+                dtype, _ = graphs.variable_spec(resource)
+                self._reads[resource.ref()] = tf.raw_ops.ReadVariableOp(resource=resource, dtype=dtype)
+        return self.number(self._reads[resource.ref()])
 
     def _hoist(self, tensor: tf.Tensor) -> tf.Tensor:
         stack = [tensor]

@@ -5,8 +5,8 @@ one by one, each reads and writes all rows and is dispatched on its own, which f
 arithmetic. Here they become one operator, `TfExtFusedRows`: a straight-line program on *lanes*, parts of rows of one width
 (custom_ops/recursion/fused_rows.h). A split is then a choice of lanes, and a concatenation a choice of where to write.
 
-Operators of one group have the same *level*: the number of other operators on the longest path that leads to them. Levels
-never fall along an edge, so no path leaves a group and comes back.
+Operators of one group have the same *level*, which grows along every edge that leaves a group and never falls: so no path
+leaves a group and comes back.
 """
 
 from __future__ import annotations
@@ -66,13 +66,16 @@ def _groups(ops: list[tf.Operation], batched: bool) -> list[list[tf.Operation]]:
     levels: dict[tf.Operation, int] = {}
     places: dict[tf.Operation, _Place] = {}
     for op in ops:
-        inputs = [resolve(t).op for t in op.inputs]
         leading = _leading(op)
-        if leading is None or (None in leading and not batched):
-            levels[op] = max((levels.get(i, 0) + (i in places) for i in inputs), default=0)
-        else:
-            levels[op] = max((levels.get(i, 0) for i in inputs), default=0)
-            places[op] = _Place(levels[op], leading)
+        fusible = leading is not None and (batched or None not in leading)
+        level = max((levels.get(before, 0) + (before in places) for before in op.control_inputs), default=0)
+        for tensor in map(resolve, op.inputs):
+            before = places.get(tensor.op)
+            joins = fusible and before is not None and before.leading == leading and tensor.shape.num_elements() != 1
+            level = max(level, levels.get(tensor.op, 0) + (before is not None and not joins))
+        levels[op] = level
+        if fusible:
+            places[op] = _Place(level, leading)
     leader = {op: op for op in places}
 
     def find(op: tf.Operation) -> tf.Operation:

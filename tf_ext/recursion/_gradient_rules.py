@@ -27,7 +27,9 @@ OVERRIDES = {
 
 def _reduction(x: tf.Tensor, y: tf.Tensor) -> list[int] | None:
     """The axes over which a gradient of the broadcast shape is summed to get one of x's shape; None if unclear."""
-    full = tf.broadcast_static_shape(x.shape, y.shape) if x.shape.rank is not None and y.shape.rank is not None else None
+    full = (
+        tf.broadcast_static_shape(x.shape, y.shape) if x.shape.rank is not None and y.shape.rank is not None else None
+    )
     if full is None or full.rank is None:
         return None
     offset = full.rank - x.shape.rank
@@ -113,7 +115,7 @@ def _resource_gather(op: tf.Operation, dy: tf.Tensor) -> Any:
     row = dy.shape.as_list()[indices.shape.rank :] if None not in (dy.shape.rank, indices.shape.rank) else [None, None]
     if op.get_attr("batch_dims") or row.count(None):
         return graphs.stock_gradient("ResourceGather")(op, dy)
-    return _slices(dy, indices, row), None
+    return _slices(dy, indices, row, tf.raw_ops.VariableShape(input=op.inputs[0], out_type=indices.dtype)), None
 
 
 @tf.RegisterGradient("TfExtRowAt")
@@ -122,10 +124,10 @@ def _row_at(op: tf.Operation, dy: tf.Tensor) -> Any:
     if op.get_attr("wrap"):
         size = tf.shape(table, out_type=indices.dtype)[0]
         indices = tf.where(indices < 0, indices + size, indices)
-    return _slices(dy, indices, table.shape.as_list()[1:]), None
+    return _slices(dy, indices, table.shape.as_list()[1:], tf.shape(table, out_type=indices.dtype)), None
 
 
-def _slices(dy: tf.Tensor, indices: tf.Tensor, row: list[int | None]) -> tf.IndexedSlices:
+def _slices(dy: tf.Tensor, indices: tf.Tensor, row: list[int | None], shape: tf.Tensor) -> tf.IndexedSlices:
     """Slices of a table's gradient: rank 1 indices, one row each."""
     if indices.shape.rank != 1:
         if None in row:
@@ -133,7 +135,7 @@ def _slices(dy: tf.Tensor, indices: tf.Tensor, row: list[int | None]) -> tf.Inde
         else:
             dy = tf.reshape(dy, [-1, *row])
         indices = tf.reshape(indices, [-1])
-    return tf.IndexedSlices(dy, indices)
+    return tf.IndexedSlices(dy, indices, dense_shape=shape)
 
 
 tf.no_gradient("TfExtCallRandom")

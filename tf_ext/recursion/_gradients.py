@@ -9,22 +9,36 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tf_ext import graph as graphs
-from tf_ext.recursion._emit import BlockGraph
-from tf_ext.recursion._environment import READS
+from tf_ext.recursion._block_graph import BlockGraph
+from tf_ext.recursion._environment import Environment
 from tf_ext.recursion.errors import UnsupportedOperationError
 
 
 class GradientBuilder:
     """Gradient graphs for the blocks of one program; numbers the products that they defer."""
 
-    def __init__(self, env_is_resource: list[bool]) -> None:
-        self._env_is_resource = env_is_resource
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self.errors: list[str] = []
         self.products: list[tuple[int, bool]] = []
         self.dense: set[int] = set()
         self.slices: set[int] = set()
 
     def build(self, forward: BlockGraph) -> BlockGraph | None:
-        """The gradient graph of `forward`, which gets fetches for what has to be kept; None if nothing can flow back."""
+        """The gradient graph of `forward`, which gets fetches for what has to be kept; None if nothing can flow back.
+
+        What stands against a gradient is noted in `errors`: it matters only if one is asked for.
+        """
+        fetches = list(forward.fetches)
+        try:
+            return self._build(forward)
+        except Exception as error:  # of gradient functions, TensorFlow's or the user's own
+            forward.fetches = fetches
+            lines = str(error).strip().splitlines()
+            self.errors.append(lines[0] if lines else type(error).__name__)
+            return None
+
+    def _build(self, forward: BlockGraph) -> BlockGraph | None:
         ys = [(t, target) for t, target, stacked in forward.fetches if _differentiable(t) and _can_flow(t)]
         if not ys:
             return None
@@ -63,15 +77,16 @@ class GradientBuilder:
             self.slices.add(int(index))
             result.fetches.append((gradient.values, f"sv:{index}", True))
             result.fetches.append((tf.cast(gradient.indices, tf.int64), f"si:{index}", True))
-        elif self._env_is_resource[int(index)]:
-            reader = next(op.type for op in tensor.consumers() if op.type in READS)
-            raise UnsupportedOperationError(
-                f"a body reads a variable ({reader}) that a body also assigns; the gradient of such a read is not "
-                "supported. Read the variable outside and pass its value as an argument, or do not assign it inside."
-            )
         else:
-            self.dense.add(int(index))
-            result.fetches.append((gradient, f"denv:{index}", True))
+            value = self._environment.value_of(int(index)) if tensor.dtype == tf.resource else int(index)
+            if value is None:
+                readers = ", ".join(sorted({op.type for op in tensor.consumers()}))
+                raise UnsupportedOperationError(
+                    f"a body reads a variable ({readers}) that a body also assigns; the gradient of such a read is not "
+                    "supported. Read the variable outside and pass its value as an argument, or do not assign it inside."
+                )
+            self.dense.add(value)
+            result.fetches.append((gradient, f"denv:{value}", True))
 
     def _defer(self, result: BlockGraph, forward: BlockGraph, gradients: list[tf.Tensor | None]) -> None:
         counts: dict[int, int] = {}

@@ -52,8 +52,7 @@ class Block:
     index: int
     function: int
     ops: list[tf.Operation] = dataclasses.field(default_factory=list)
-    reads: dict[int, tf.Tensor] = dataclasses.field(default_factory=dict)  # slot -> the body's tensor
-    writes: dict[int, tf.Tensor] = dataclasses.field(default_factory=dict)
+    writes: dict[int, tf.Tensor] = dataclasses.field(default_factory=dict)  # slot -> the body's tensor
     moves: list[tuple[int, int]] = dataclasses.field(default_factory=list)
     calls: list[Call] = dataclasses.field(default_factory=list)
     side: int = -1
@@ -81,3 +80,15 @@ class Function:
         self.slot_types.append(dtype)
         self.slot_shapes.append(shape)
         return len(self.slot_types) - 1
+
+
+@dataclasses.dataclass
+class Exit:
+    """Where a region goes when it is done: a block, or RETURN, and the slots that its outputs are moved to.
+
+    `moves` pairs a slot with the number of one of the region's outputs, `fixed` with another slot.
+    """
+
+    next: int
+    moves: list[tuple[int, int]]
+    fixed: list[tuple[int, int]] = dataclasses.field(default_factory=list)

@@ -7,31 +7,21 @@ it is alone in its stage it becomes a jump inside the frame instead.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from tf_ext import graph as graphs
 from tf_ext.recursion import _effects
+from tf_ext.recursion._call_lowering import CallLowering
+from tf_ext.recursion._custom_gradients import CustomGradients
 from tf_ext.recursion._environment import Environment
-from tf_ext.recursion._ir import JOIN, RETURN, Block, Call, Function, Outer, Slot
-from tf_ext.recursion._ranges import range_of
+from tf_ext.recursion._ir import JOIN, RETURN, Block, Exit, Function, Slot
+from tf_ext.recursion._places import Places
+from tf_ext.recursion._ranges import Ranges
 from tf_ext.recursion._sinking import sink
 from tf_ext.recursion._stages import HEAVY, Stages
 from tf_ext.recursion._tracing import Body, Trace
-
-
-@dataclasses.dataclass
-class Exit:
-    """Where a region goes when it is done: a block, or RETURN, and the slots that its outputs are moved to.
-
-    `moves` pairs a slot with the number of one of the region's outputs, `fixed` with another slot.
-    """
-
-    next: int
-    moves: list[tuple[int, int]]
-    fixed: list[tuple[int, int]] = dataclasses.field(default_factory=list)
 
 
 class Lowering:
@@ -42,10 +32,11 @@ class Lowering:
         self.effects = effects
         self.functions: list[Function] = []
         self.blocks: list[Block] = []
-        self._slots: dict[object, Slot] = {}  # the frame slot that holds a body's tensor
-        self._producer: dict[object, Block] = {}  # the block that computes it
+        self.places = Places(environment, self.functions)
+        self.custom_gradients = CustomGradients(environment)
+        self.ranges = Ranges(_effects.all_graphs(trace.bodies), environment, effects.is_split)
+        self._calls = CallLowering(self)
         self._order: dict[tf.Operation, int] = {}  # of the program, dependencies first
-        self._sites = 0
         for body in trace.bodies:
             self.functions.append(Function(body.subgraph.name, len(self.functions), is_branch=False))
         for body, function in zip(trace.bodies, list(self.functions), strict=True):
@@ -53,15 +44,15 @@ class Lowering:
         self._drop_unreachable()
         for block in self.blocks:
             block.ops.sort(key=self._order.__getitem__)
-            self._settle(block)
+        for block in self.blocks:
+            # Blocks that compute what this one reads are told now to write it to slots.
+            for tensor in [t for op in block.ops for t in self.operands(op)] + list(block.writes.values()):
+                self.places.note_read(tensor, block)
 
-    def _settle(self, block: Block) -> None:
-        """Finds out what a block reads from slots, and lets the blocks that compute it write it there."""
-        operands = [t for op in block.ops for t in op.inputs] + list(block.writes.values())
-        for tensor in operands:
-            source = self.note_read(tensor, block)
-            if isinstance(source, Slot):
-                block.reads[source.index] = self.environment.resolve(tensor)
+    def operands(self, op: tf.Operation) -> list[tf.Tensor]:
+        """What has to be computed before `op`, for its gradient too."""
+        captured = self.custom_gradients.captures(op)
+        return self.ranges.operands(op) + [self.environment.resolve(t) for t in captured]
 
     def _drop_unreachable(self) -> None:
         """Numbers the blocks anew without those that nothing leads to."""
@@ -82,35 +73,32 @@ class Lowering:
             function.entry = numbers[function.entry]
         self.blocks = kept
 
-    def slot_of(self, tensor: tf.Tensor) -> Slot | None:
-        """The slot that holds a tensor when it is not computed in the block that reads it."""
-        return self._slots.get(tensor.ref())
-
     def _lower_body(self, body: Body, function: Function) -> None:
         for tensor in body.arguments:
-            self._slots[tensor.ref()] = Slot(function.new_slot(tensor.dtype, tensor.shape))
+            self.places.hold(tensor, Slot(function.new_slot(tensor.dtype, tensor.shape)))
         function.num_args = len(body.arguments)
         outputs = body.graph.outputs
         specs = tf.nest.flatten(body.subgraph.output_signature)
         function.results = [function.new_slot(spec.dtype, spec.shape) for spec in specs]
         leave = Exit(RETURN, [(slot, i) for i, slot in enumerate(function.results)])
-        function.entry = self._lower_region(function, body.graph, outputs, leave, after_calls=False)
+        function.entry = self.lower_region(function, body.graph, outputs, leave, after_calls=False)
 
-    def _lower_region(
+    def lower_region(
         self, function: Function, graph: tf.Graph, outputs: Sequence[tf.Tensor], leave: Exit, after_calls: bool
     ) -> int:
         """Lowers one graph to blocks and returns the first of them."""
-        region = Stages(self, graph, outputs)
-        for op in region.order:
+        stages = Stages(graph, outputs, self.places, self.effects, self.operands)
+        for op in stages.order:
             self._order[op] = len(self._order)
-        blocks = [self._new_block(function) for _ in range(region.num_stages)]
-        for block, ops in zip(blocks, region.stage_ops, strict=True):
+        blocks = [self._new_block(function) for _ in range(stages.count)]
+        for block, ops in zip(blocks, stages.ops, strict=True):
             block.ops = list(ops)
-            self._producer.update((t.ref(), block) for op in ops for t in op.outputs)
+            for op in ops:
+                self.places.produce(op, block)
         for stage, block in enumerate(blocks):
             continuation = after_calls or stage > 0
             block.rank = 3 if continuation else 0
-            calls = region.stage_calls[stage]
+            calls = stages.calls[stage]
             if stage == len(blocks) - 1:
                 self._leave(block, outputs, leave)
                 if not continuation and leave.next == RETURN:
@@ -127,7 +115,7 @@ class Lowering:
                 block.next = blocks[stage + 1].index
                 self._split_side(block, calls, blocks[stage + 1])
                 for op in calls:
-                    block.calls.append(self._call(function, block, op))
+                    block.calls.append(self._calls.lower(function, block, op))
         return blocks[0].index
 
     def _new_block(self, function: Function) -> Block:
@@ -138,51 +126,15 @@ class Lowering:
     def _leave(self, block: Block, outputs: Sequence[tf.Tensor], leave: Exit) -> None:
         """Ends a region: its outputs go where the exit says."""
         block.next = leave.next
-        block.moves += [(to, self.slot_for(outputs[i], block)) for to, i in leave.moves]
+        block.moves += [(to, self.places.slot_for(outputs[i], block)) for to, i in leave.moves]
         block.moves += leave.fixed
-
-    def slot_for(self, tensor: tf.Tensor, block: Block) -> int:
-        """A slot that holds `tensor` once `block` has run, for use by calls, moves and switches."""
-        tensor = self.environment.resolve(tensor)
-        slot = self._slots.get(tensor.ref())
-        if slot is not None and not slot.listed:
-            return slot.index
-        if slot is not None or self.environment.is_invariant(tensor) or self._producer.get(tensor.ref()) is None:
-            # A map's result, a captured tensor or a constant: made a value of the frame by copying it here.
-            function = self.functions[block.function]
-            index = function.new_slot(tensor.dtype, tensor.shape)
-            block.writes[index] = tensor
-            return index
-        return self._slot_of_produced(tensor)
-
-    def _slot_of_produced(self, tensor: tf.Tensor) -> int:
-        block = self._producer[tensor.ref()]
-        index = self.functions[block.function].new_slot(tensor.dtype, tensor.shape)
-        block.writes[index] = tensor
-        self._slots[tensor.ref()] = Slot(index)
-        return index
-
-    def note_read(self, tensor: tf.Tensor, block: Block) -> Outer | Slot | None:
-        """How `block` gets `tensor`: from outside, from a slot, or (None) by computing it itself."""
-        tensor = self.environment.resolve(tensor)
-        slot = self._slots.get(tensor.ref())
-        if slot is not None and self._producer.get(tensor.ref()) is not block:
-            return slot
-        outer = self.environment.lookup(tensor)
-        if outer is not None:
-            return outer
-        producer = self._producer.get(tensor.ref())
-        if producer is None or producer is block or self.environment.is_invariant(tensor):
-            return None
-        return Slot(self._slot_of_produced(tensor))
 
     def _split_side(self, block: Block, calls: Sequence[tf.Operation], following: Block) -> None:
         """Moves what the calls do not need out of their way: heavy work to a side block, the rest to where it is read."""
         if any(self.effects.is_ordered(op) for op in block.ops):
             return
-        needed = graphs.ancestors(
-            [t.op for call in calls for t in self.call_operands(call)], lambda op: [t.op for t in op.inputs]
-        )
+        operands = [t.op for call in calls for t in self.operands(call)]
+        needed = graphs.ancestors(operands, lambda op: [t.op for t in self.operands(op)])
         spare = [op for op in block.ops if op not in needed]
         if not spare:
             return
@@ -194,26 +146,35 @@ class Lowering:
             target = following
         block.ops = [op for op in block.ops if op in needed]
         target.ops = spare + target.ops
-        self._producer.update((t.ref(), target) for op in spare for t in op.outputs)
-
-    def call_operands(self, op: tf.Operation) -> list[tf.Tensor]:
-        """What has to be computed before a call is made; rows of a captured tensor are handed over as they are."""
-        operands = []
-        rows = range_of(op, self.environment)
-        if rows is not None:
-            operands += [rows.start, rows.limit]
-        for i, tensor in enumerate(op.inputs):
-            if rows is None or i not in rows.tables:
-                operands.append(tensor)
-        return [self.environment.resolve(t) for t in operands]
+        for op in spare:
+            self.places.produce(op, target)
 
     def _switch(self, block: Block, op: tf.Operation, onward: Exit, after_calls: bool) -> None:
         """Makes a conditional that is alone in its stage a jump of the frame."""
-        block.switch = self.slot_for(op.inputs[0], block)
+        block.switch = self.places.slot_for(op.inputs[0], block)
         function = self.functions[block.function]
         for graph in graphs.branch_graphs(op):
-            self._bind_branch(op, graph, block)
-            block.targets.append(self._lower_region(function, graph, graph.outputs, onward, after_calls))
+            for inner, tensor in zip(graph.inputs, op.inputs[1:], strict=True):
+                if not self.environment.is_renamed(inner) and self.ranges.slice_of(inner) is None:
+                    self.rename(inner, tensor)
+            block.targets.append(self.lower_region(function, graph, graph.outputs, onward, after_calls))
+
+    def rename(self, inner: tf.Tensor, tensor: tf.Tensor) -> None:
+        """Lets `inner`, a placeholder of a branch that runs inside its parent's frame, stand for `tensor` of that."""
+        outer = self.environment.lookup(self.environment.resolve(tensor))
+        if outer is not None:
+            self.environment.bind(inner, outer.tensor)
+        else:
+            self.environment.rename(inner, tensor)
+
+    def _sink_into_branches(self, block: Block, op: tf.Operation) -> None:
+        """Lets heavy work that the condition does not need wait until it is known which branch needs it."""
+        if any(self.effects.is_ordered(other) for other in block.ops):
+            return
+        spare = sink(self, block, op)
+        block.ops = [other for other in block.ops if other not in spare]
+        for other in spare:
+            self.places.drop(other)
 
     def _exit_of_branches(
         self, block: Block, op: tf.Operation, following: list[Block], outputs: Sequence[tf.Tensor], leave: Exit
@@ -225,7 +186,7 @@ class Lowering:
             moves = []
             for i, tensor in enumerate(op.outputs):
                 slot = Slot(function.new_slot(tensor.dtype, tensor.shape))
-                self._slots[tensor.ref()] = slot
+                self.places.hold(tensor, slot)
                 moves.append((slot.index, i))
             return Exit(following[0].index, moves)
         moves, fixed = [], list(leave.fixed)
@@ -234,96 +195,5 @@ class Lowering:
             if output.ref() in results:
                 moves.append((to, results[output.ref()]))
             else:
-                fixed.append((to, self.slot_for(output, block)))
+                fixed.append((to, self.places.slot_for(output, block)))
         return Exit(leave.next, moves, fixed)
-
-    def _bind_branch(self, op: tf.Operation, graph: tf.Graph, block: Block) -> None:
-        """Lets a branch that runs inside its parent's frame read its inputs where the parent has them."""
-        for inner, tensor in zip(graph.inputs, op.inputs[1:], strict=True):
-            if not self.environment.is_renamed(inner):
-                self.bind(inner, tensor, block)
-
-    def bind(self, inner: tf.Tensor, tensor: tf.Tensor, block: Block) -> None:
-        """Lets `inner`, a placeholder, stand for `tensor` as it is after `block`."""
-        outer = self.environment.lookup(self.environment.resolve(tensor))
-        if outer is not None:
-            self.environment.bind(inner, outer.tensor)
-            return
-        slot = self._slots.get(self.environment.resolve(tensor).ref())
-        index = slot.index if slot is not None else self.slot_for(tensor, block)
-        self._slots[inner.ref()] = slot or Slot(index)
-
-    def _sink_into_branches(self, block: Block, op: tf.Operation) -> None:
-        """Lets heavy work that the condition does not need wait until it is known which branch needs it."""
-        if any(self.effects.is_ordered(other) for other in block.ops):
-            return
-        kept = [slot_tensor for slot_tensor in block.writes.values()]
-        spare = sink(self, block, op, kept)
-        block.ops = [other for other in block.ops if other not in spare]
-        for other in spare:
-            for tensor in other.outputs:
-                self._producer.pop(tensor.ref(), None)
-
-    def _call(self, function: Function, block: Block, op: tf.Operation) -> Call:
-        self._sites += 1
-        site = self._sites
-        if graphs.is_conditional(op):
-            call = self._branch_call(block, op, site)
-        else:
-            call = self._plain_call(block, op, site)
-        listed = call.mode != "one"
-        for tensor in op.outputs:
-            slot = Slot(function.new_slot(tensor.dtype, tensor.shape), listed)
-            self._slots[tensor.ref()] = slot
-            call.results.append(slot.index)
-        return call
-
-    def _plain_call(self, block: Block, op: tf.Operation, site: int) -> Call:
-        mapped = list(op.get_attr("mapped"))
-        call = Call([op.get_attr("callee")], [], [], site)
-        if not mapped:
-            call.args = [self.slot_for(t, block) for t in op.inputs]
-            return call
-        call.mode, call.mapped = "map", mapped
-        call.reduce = op.get_attr("reduce").decode()
-        rows = range_of(op, self.environment)
-        if rows is None:
-            call.args = [self.slot_for(t, block) for t in op.inputs]
-            return call
-        call.mode = "range"
-        call.start, call.limit = self.slot_for(rows.start, block), self.slot_for(rows.limit, block)
-        for i, tensor in enumerate(op.inputs):
-            if i in rows.tables:
-                table = rows.tables[i]
-                call.tables.append(-1 if table is None else self.environment.number(table))
-                call.args.append(-1)
-            else:
-                call.tables.append(-2)
-                call.args.append(self.slot_for(tensor, block))
-        return call
-
-    def _branch_call(self, block: Block, op: tf.Operation, site: int) -> Call:
-        """A conditional beside other calls: its branches become functions, so that siblings stay parallel."""
-        call = Call([], [], [], site, selector=self.slot_for(op.inputs[0], block))
-        branches = list(graphs.branch_graphs(op))
-        passed: list[int] = []
-        for i, tensor in enumerate(op.inputs[1:]):
-            outer = self.environment.lookup(self.environment.resolve(tensor))
-            if outer is None:
-                passed.append(i)
-                call.args.append(self.slot_for(tensor, block))
-                continue
-            for graph in branches:
-                self.environment.bind(graph.inputs[i], outer.tensor)
-        for graph in branches:
-            function = Function(f"{self.functions[block.function].name}/{op.name}", len(self.functions), is_branch=True)
-            self.functions.append(function)
-            for i in passed:
-                inner = graph.inputs[i]
-                self._slots[inner.ref()] = Slot(function.new_slot(inner.dtype, inner.shape))
-            function.num_args = len(passed)
-            function.results = [function.new_slot(t.dtype, t.shape) for t in graph.outputs]
-            leave = Exit(RETURN, [(slot, i) for i, slot in enumerate(function.results)])
-            function.entry = self._lower_region(function, graph, graph.outputs, leave, after_calls=False)
-            call.callees.append(function.index)
-        return call

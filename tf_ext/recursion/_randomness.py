@@ -152,4 +152,3 @@ def _serves_seeds_only(generator: _Generator, environment: Environment) -> bool:
             seen.add(op)
             stack.extend(op.outputs)
     return all(environment.is_invariant(op.inputs[1]) for op in generator.assigns)
-

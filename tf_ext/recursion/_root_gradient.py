@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_ext.ops import recursion as kernels
+from tf_ext.recursion.errors import UnsupportedOperationError
 
 
 @tf.RegisterGradient("TfExtRecursion")
@@ -14,8 +15,10 @@ from tf_ext.ops import recursion as kernels
 def _gradient(op: tf.Operation, *gradients: tf.Tensor | None) -> list[Any]:
     """Runs the recursion backwards over the tape that the forward run is told here to keep."""
     op = op.outputs[-1].op  # under a tape TensorFlow passes a stand-in for the operator
-    kernels.keep_tape(op)
     head = tf.compat.v1.GraphDef.FromString(op.get_attr("program")).node[0].attr
+    if head["gradient_error"].s:
+        raise UnsupportedOperationError(f"The recursion has no gradient: {head['gradient_error'].s.decode()}")
+    kernels.keep_tape(op)
     num_args, num_env = len(op.get_attr("Targs")), len(op.get_attr("Tenv"))
     results, calls = len(op.get_attr("Tresults")), len(op.get_attr("Tcalls"))
     dense, slices = list(head["dense_env"].list.i), list(head["slices_env"].list.i)
@@ -60,7 +63,7 @@ def _dense_shape(table: tf.Tensor) -> tf.Tensor:
 
 @tf.RegisterGradient("TfExtRecursionGrad")
 def _second_order(op: tf.Operation, *_: Any) -> Any:
-    raise LookupError(
+    raise UnsupportedOperationError(
         "The gradient of a recursion's gradient was asked for; tf_ext.recursion gives first-order gradients only. Compute "
         "second-order gradients with eager recursion, or by finite differences of the first-order ones."
     )

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_ext import graph as graphs
 from tf_ext.ops import recursion as kernels
-from tf_ext.recursion._emit import Value, dynamic_index
+from tf_ext.recursion._block_graph import Value
 
 if TYPE_CHECKING:
     from tf_ext.recursion._vectorize import BatchedEmitter
@@ -81,29 +81,9 @@ def _reshape(emitter: BatchedEmitter, op: tf.Operation, inputs: list[Value]) -> 
     return [emitter.reshape(inputs[0], shape.as_list())]
 
 
-@rule("StridedSlice")
-def _strided_slice(emitter: BatchedEmitter, op: tf.Operation, inputs: list[Value]) -> list[Value] | None:
-    x = inputs[0]
-    before, after = x.row_shape, op.outputs[0].shape
-    if x.stacked and before.is_fully_defined() and after.is_fully_defined():
-        strides = graphs.constant_value(op.inputs[3])
-        if before.num_elements() == after.num_elements() and strides is not None and (strides > 0).all():
-            return [emitter.reshape(x, after.as_list())]  # x[tf.newaxis], x[0] of one row
-    found = dynamic_index(op)
-    if found is None:
-        return None
-    table, index, wrap = (emitter.value(found[0]), emitter.value(found[1]), found[2])
-    if not table.stacked or not index.stacked or not wrap or table.row_shape.rank is None:
-        return None
-    rows = index.tensor
-    size = tf.cast(tf.shape(table.tensor)[1], rows.dtype)
-    rows = tf.where(rows < 0, rows + size, rows)
-    return [Value(tf.gather(table.tensor, rows, axis=1, batch_dims=1), True)]
-
-
 @rule("GatherV2")
 def _gather(emitter: BatchedEmitter, op: tf.Operation, inputs: list[Value]) -> list[Value] | None:
-    params, indices, axis = inputs
+    params, indices, _ = inputs
     position = graphs.constant_value(op.inputs[2])
     if position is None or op.get_attr("batch_dims") != 0 or params.row_shape.rank is None:
         return None
@@ -125,6 +105,13 @@ def _resource_gather(emitter: BatchedEmitter, op: tf.Operation, inputs: list[Val
     lead = tf.TensorShape([None] if inputs[1].stacked else [])
     result[0].tensor.set_shape(lead.concatenate(op.outputs[0].shape))
     return result
+
+
+@rule("ResourceGatherNd")
+def _resource_gather_nd(emitter: BatchedEmitter, op: tf.Operation, inputs: list[Value]) -> list[Value] | None:
+    if inputs[0].stacked:
+        return None
+    return _like(emitter, op, [value.tensor for value in inputs], inputs[1].stacked)
 
 
 @rule("TfExtRowAt")

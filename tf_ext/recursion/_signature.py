@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from tf_ext import graph as graphs
 from tf_ext.recursion.errors import SignatureError
 
 if TYPE_CHECKING:
@@ -84,11 +85,11 @@ def check_results(subgraph: SubGraph, results: Any) -> list[tf.Tensor]:
 def _convert(where: str, spec: Any, value: Any, leading: bool) -> list[tf.Tensor]:
     """Flat tensors of `value`, which has to have the structure, dtypes and shapes of `spec`."""
     try:
-        tf.nest.assert_same_structure(spec, value)
+        parts = graphs.flatten_up_to(spec, value)  # where a tensor is expected, lists of numbers will do
     except (TypeError, ValueError):
         raise SignatureError(f"{where}: expected the structure of {spec}, got {value!r}.") from None
     tensors = []
-    for one, part in zip(tf.nest.flatten(spec), tf.nest.flatten(value), strict=True):
+    for one, part in zip(tf.nest.flatten(spec), parts, strict=True):
         try:
             tensor = tf.convert_to_tensor(part, dtype=None if tf.is_tensor(part) else one.dtype)
         except (TypeError, ValueError) as error:

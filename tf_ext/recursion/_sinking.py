@@ -6,12 +6,13 @@ in the branches it runs once for all leaves and, while their calls are under way
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from tf_ext import graph as graphs
+from tf_ext.recursion._custom_gradients import is_custom
+from tf_ext.recursion._ranges import RowSlice
 from tf_ext.recursion._stages import HEAVY
 
 if TYPE_CHECKING:
@@ -19,33 +20,30 @@ if TYPE_CHECKING:
     from tf_ext.recursion._lowering import Lowering
 
 
-def sink(lowering: Lowering, block: Block, conditional: tf.Operation, kept: Sequence[tf.Tensor]) -> set[tf.Operation]:
+def sink(lowering: Lowering, block: Block, conditional: tf.Operation) -> set[tf.Operation]:
     """Copies what only the branches need into them.
 
     Args:
       lowering: whose environment is told of the copies.
       block: the block that ends with the conditional.
       conditional: the conditional operator; nothing follows it but the end of its region.
-      kept: tensors that others read.
 
     Returns:
       The operators of `block` that it need not run any more.
     """
     resolve = lowering.environment.resolve
-    needed = graphs.ancestors(
-        [resolve(t).op for t in (conditional.inputs[0], *kept)], lambda op: [resolve(t).op for t in op.inputs]
-    )
+    kept = [resolve(t).op for t in (conditional.inputs[0], *block.writes.values())]
+    kept += [op for op in block.ops if is_custom(op)]  # whose gradient refers to what is around it
+    needed = graphs.ancestors(kept, lambda op: [t.op for t in lowering.operands(op)])
     spare = [op for op in block.ops if op not in needed]
     if not any(op.type in HEAVY for op in spare):
         return set()
     for branch in graphs.branch_graphs(conditional):
-        _copy_into(lowering, block, conditional, branch, spare)
+        _copy_into(lowering, conditional, branch, spare)
     return set(spare)
 
 
-def _copy_into(
-    lowering: Lowering, block: Block, conditional: tf.Operation, branch: tf.Graph, spare: list[tf.Operation]
-) -> None:
+def _copy_into(lowering: Lowering, conditional: tf.Operation, branch: tf.Graph, spare: list[tf.Operation]) -> None:
     environment = lowering.environment
     copies: dict[object, tf.Tensor] = {}
     declared = list(branch.inputs)
@@ -57,7 +55,7 @@ def _copy_into(
                 copies[tensor.ref()] = graphs.copy_op(tensor.op, branch, []).outputs[0]
             else:
                 copies[tensor.ref()] = graphs.placeholder(branch, tensor.dtype, tensor.shape, tensor)
-                lowering.bind(copies[tensor.ref()], tensor, block)
+                lowering.rename(copies[tensor.ref()], tensor)
         return copies[tensor.ref()]
 
     for op in spare:
@@ -66,5 +64,8 @@ def _copy_into(
             copied.set_shape(tensor.shape)
             copies[tensor.ref()] = copied
     for inner, tensor in zip(declared, conditional.inputs[1:], strict=True):
+        rows = lowering.ranges.slice_of(tensor)
         if environment.resolve(tensor).op in spare:
             environment.rename(inner, copies[environment.resolve(tensor).ref()])
+        if rows is not None:
+            lowering.ranges.bind(inner, RowSlice(inside(rows.start), inside(rows.limit), rows.table))

@@ -10,8 +10,11 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tf_ext import graph as graphs
-from tf_ext.recursion import _row_rules
-from tf_ext.recursion._emit import PlainEmitter, Value
+from tf_ext.recursion import _row_rules, _specials
+from tf_ext.recursion import _slicing as _slicing  # registers its rule
+from tf_ext.recursion._block_graph import Value
+from tf_ext.recursion._custom_gradients import holds_custom
+from tf_ext.recursion._emit import PlainEmitter
 from tf_ext.recursion._ir import Slot
 from tf_ext.recursion.errors import BatchingError
 
@@ -40,7 +43,7 @@ class BatchedEmitter(PlainEmitter):
             raise BatchingError(
                 f"operation {op.name!r} ({op.type}) has an effect, and effects keep the order of the program"
             )
-        special = self.matrix_product(op) or self.row_lookup(op)
+        special = _specials.convert(self, op)
         if special is not None:
             return special
         inputs = [self.value(t) for t in op.inputs]
@@ -103,12 +106,21 @@ class BatchedEmitter(PlainEmitter):
         return self.stack(value)
 
     def _convert_by_pfor(self, op: tf.Operation, inputs: list[Value]) -> list[Value]:
+        if holds_custom(op):
+            raise BatchingError(f"operation {op.name!r} ({op.type}) has a tf.custom_gradient in it")
         try:
             converted = graphs.vectorize_op(op, [(v.tensor, v.stacked) for v in inputs], self.rows(), self.graph)
         except (ValueError, NotImplementedError, TypeError, AssertionError, IndexError) as error:
-            raise BatchingError(f"operation {op.name!r} ({op.type}) cannot be vectorised: {error}") from error
+            raise BatchingError(
+                f"operation {op.name!r} ({op.type}) cannot be vectorised: {_first_line(error)}"
+            ) from error
         for tensor, (result, stacked) in zip(op.outputs, converted, strict=True):
             if result.dtype != tf.variant and tensor.shape.rank is not None:
                 lead = tf.TensorShape([None] if stacked else [])
                 result.set_shape(lead.concatenate(tensor.shape))
         return [Value(result, stacked) for result, stacked in converted]
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(". ") if lines else type(error).__name__
