@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -143,7 +144,7 @@ def refuses_batching(build: Callable[..., Any], *args: Any, operation: str) -> N
         graph(*args, execution="batched")
     with logged() as lines:
         graph(*args, execution="auto")
-    assert any(operation in line and "invoke" in line for line in lines), lines
+    assert any(re.search(operation, line) and "invoke" in line for line in lines), lines
 
 
 @contextlib.contextmanager

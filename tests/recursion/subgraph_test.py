@@ -416,7 +416,9 @@ def test_types_other_than_float32():
 
         return f
 
-    check(build, 3, [0.3, 0.4], True, "go", executions=["invoke", "auto"], value_tolerance=1e-12, gradient_tolerance=1e-12)
+    check(
+        build, 3, [0.3, 0.4], True, "go", executions=["invoke", "auto"], value_tolerance=1e-12, gradient_tolerance=1e-12
+    )
 
 
 def test_float64_rows_in_batches():
