@@ -19,7 +19,7 @@ _SECONDS = flags.DEFINE_float("seconds", 180.0, "How long the program may take, 
 _SEED = flags.DEFINE_integer("seed", 0, "Of the weights, of the dropout and of the split into modules.")
 
 # What comes after the training: measuring accuracy and leaving.
-_RESERVE = 5.0
+_RESERVE = 7.0
 
 
 def _show(console: rich.console.Console, data: datasets.Data, probabilities: np.ndarray) -> None:

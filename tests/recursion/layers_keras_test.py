@@ -65,7 +65,10 @@ model.fit(x, np.load(folder + "/targets.npy"), verbose=0)
 """
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize(
+    "name",
+    ["child_sum", pytest.param("rnn", marks=pytest.mark.slow), "binary", pytest.param("rntn", marks=pytest.mark.slow)],
+)
 def test_fit_evaluate_predict_save_load_export(name, tmp_path):
     layer = LAYERS[name](dropout=0.1, recurrent_dropout=0.1, seed=1)
     model = classifier(layer)

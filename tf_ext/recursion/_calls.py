@@ -75,7 +75,8 @@ def _repeat(tensor: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
 def _in_function(run: Callable[..., Any], args: list[tf.Tensor]) -> Any:
     """In eager mode the recursion still needs a graph to live in; it is traced anew each time, as closures may change."""
     if tf.executing_eagerly():
-        return tf.function(run, autograph=False)(*args)
+        # A concrete function, since TensorFlow warns of functions that it sees traced time and again.
+        return tf.function(run, autograph=False).get_concrete_function(*args)(*args)
     return run(*args)
 
 
