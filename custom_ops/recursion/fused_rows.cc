@@ -105,14 +105,17 @@ TF_EXT_INLINE void Apply(RowOp op, float* to, const float* a, const float* b, in
   }
 }
 
-TF_EXT_CLONES void RunLevel(const RowInstruction* program, int64_t size, float** operands, const int64_t* strides,
-                            int num_views, int64_t width, int64_t rows) {
-  for (int64_t row = 0; row < rows; ++row) {
+TF_EXT_CLONES void RunLevel(const RowInstruction* program, int64_t size, float** operands, const RowView* views,
+                            int num_views, int64_t width, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) {
+    for (int v = 0; v < num_views; ++v) {
+      const RowView& view = views[v];
+      operands[v] = view.base + (view.offsets == nullptr ? row * view.stride : view.offsets[row]);
+    }
     for (int64_t p = 0; p < size; ++p) {
       const RowInstruction& instruction = program[p];
       Apply(instruction.op, operands[instruction.to], operands[instruction.a], operands[instruction.b], width);
     }
-    for (int v = 0; v < num_views; ++v) operands[v] += strides[v];
   }
 }
 
@@ -123,14 +126,9 @@ void RunRows(const std::vector<RowInstruction>& program, const std::vector<RowVi
   const int64_t padded = (width + 15) / 16 * 16;
   std::vector<float> scratch(num_scratch * padded + 16);
   float* aligned = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
-  std::vector<float*> operands;
-  std::vector<int64_t> strides;
-  for (const RowView& view : views) {
-    operands.push_back(view.base + begin * view.stride);
-    strides.push_back(view.stride);
-  }
+  std::vector<float*> operands(views.size());
   for (int s = 0; s < num_scratch; ++s) operands.push_back(aligned + s * padded);
-  RunLevel(program.data(), program.size(), operands.data(), strides.data(), views.size(), width, end - begin);
+  RunLevel(program.data(), program.size(), operands.data(), views.data(), views.size(), width, begin, end);
 }
 
 }  // namespace recursion

@@ -25,10 +25,12 @@ struct RowInstruction {
   int to, a, b;
 };
 
-// A part of a row: `base` moves on by `stride` floats from row to row (0: the same for all rows).
+// A part of a row: `base` moves on by `stride` floats from row to row (0: the same for all rows), or is taken anew at
+// `offsets[row]` for each row.
 struct RowView {
   float* base;
   int64_t stride;
+  const int64_t* offsets = nullptr;
 };
 
 // Runs the program on rows [begin, end). `views` come first among the operands; `num_scratch` scratch rows follow.

@@ -22,8 +22,12 @@ using tensorflow::TensorShape;
 
 REGISTER_OP("TfExtFusedRows")
     .Input("inputs: num_inputs * float")
+    .Input("indices: num_indices * Tindices")
     .Output("outputs: num_outputs * float")
     .Attr("num_inputs: int >= 1")
+    .Attr("num_indices: int >= 0 = 0")
+    .Attr("Tindices: {int32, int64} = DT_INT32")
+    .Attr("wrap: list(bool) >= 0 = []")
     .Attr("num_outputs: int >= 1")
     .Attr("width: int >= 1")
     .Attr("input_views: list(int)")
@@ -45,8 +49,9 @@ REGISTER_OP("TfExtFusedRows")
 Runs straight-line arithmetic on rows of floats.
 
 width: floats in one operand.
-input_views: (input, offset of the first float in its row, kind) per operand; kind 0: a row for each row, 1: one row for
-  all, 2: one number for all.
+input_views: (input, offset of the first float in its row, kind, number of indices) per operand; kind 0: a row for each
+  row, 1: one row for all, 2: one number for all, 3: the rows that the indices tell.
+wrap: per number of indices, whether negative ones count from the end.
 output_views: (output, offset of the first float in its row) per operand.
 output_shapes: of the outputs; an unknown dimension is the number of rows.
 code: (operation, to, a, b) per instruction; operands are numbered input views, output views, scratch rows.
@@ -56,8 +61,9 @@ struct InputView {
   int input;
   int64_t offset;
   int kind;
+  int indices;
 };
-constexpr int kRow = 0, kSameRow = 1, kScalar = 2;
+constexpr int kRow = 0, kSameRow = 1, kScalar = 2, kLookedUp = 3;
 
 class FusedRowsOp : public OpKernel {
  public:
@@ -69,8 +75,11 @@ class FusedRowsOp : public OpKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("input_views", &inputs));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("output_views", &outputs));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("code", &code));
-    for (size_t i = 0; i + 2 < inputs.size(); i += 3) {
-      inputs_.push_back({static_cast<int>(inputs[i]), inputs[i + 1], static_cast<int>(inputs[i + 2])});
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("num_inputs", &num_inputs_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("wrap", &wrap_));
+    for (size_t i = 0; i + 3 < inputs.size(); i += 4) {
+      inputs_.push_back({static_cast<int>(inputs[i]), inputs[i + 1], static_cast<int>(inputs[i + 2]),
+                         static_cast<int>(inputs[i + 3])});
     }
     for (size_t i = 0; i + 1 < outputs.size(); i += 2) outputs_.push_back({static_cast<int>(outputs[i]), outputs[i + 1]});
     for (size_t i = 0; i + 3 < code.size(); i += 4) {
@@ -83,18 +92,20 @@ class FusedRowsOp : public OpKernel {
   void Compute(OpKernelContext* ctx) override {
     int64_t rows = -1;
     for (const InputView& view : inputs_) {
-      if (view.kind != kRow) continue;
+      if (view.kind != kRow && view.kind != kLookedUp) continue;
       const Tensor& input = ctx->input(view.input);
       const int64_t length = input.dims() == 0 ? 1 : input.dim_size(input.dims() - 1);
-      const int64_t mine = length == 0 ? 0 : input.NumElements() / length;
+      int64_t mine = length == 0 ? 0 : input.NumElements() / length;
+      if (view.kind == kLookedUp) mine = ctx->input(num_inputs_ + view.indices).NumElements();
       OP_REQUIRES(ctx, (rows < 0 || rows == mine) && view.offset + width_ <= length,
                   absl::InvalidArgumentError(absl::StrCat("elementwise operands disagree: one has ", rows,
                                                           " rows, another shape ", input.shape().DebugString())));
       rows = mine;
     }
     std::vector<RowView> views(inputs_.size() + outputs_.size());
-    std::vector<float> spread;  // rows made of scalars
-    if (!BindInputs(ctx, &views, &spread)) return;
+    std::vector<float> spread;                   // rows made of scalars
+    std::vector<std::vector<int64_t>> offsets;  // of looked-up rows
+    if (!BindInputs(ctx, &views, &spread, &offsets)) return;
     std::vector<Tensor*> outputs(shapes_.size());
     for (size_t i = 0; i < shapes_.size(); ++i) {
       TensorShape shape;
@@ -108,7 +119,7 @@ class FusedRowsOp : public OpKernel {
       const int64_t length = output->dims() == 0 ? 1 : output->dim_size(output->dims() - 1);
       OP_REQUIRES(ctx, length * rows == output->NumElements(),
                   absl::InvalidArgumentError("TfExtFusedRows: an output has another number of rows than the inputs"));
-      views[inputs_.size() + i] = {output->flat<float>().data() + outputs_[i].second, length};
+      views[inputs_.size() + i] = {output->flat<float>().data() + outputs_[i].second, length, nullptr};
     }
     Run(ctx, views, rows);
   }
@@ -119,8 +130,9 @@ class FusedRowsOp : public OpKernel {
     if (num_scratch_ < 0 || static_cast<int>(shapes_.size()) != ctx->num_outputs()) return false;
     bool any_row = false;
     for (const InputView& view : inputs_) {
-      if (view.input < 0 || view.input >= ctx->num_inputs() || view.offset < 0) return false;
-      any_row |= view.kind == kRow;
+      if (view.input < 0 || view.input >= num_inputs_ || view.offset < 0) return false;
+      if (view.kind == kLookedUp && (view.indices < 0 || view.indices >= static_cast<int>(wrap_.size()))) return false;
+      any_row |= view.kind == kRow || view.kind == kLookedUp;
     }
     for (const auto& [output, offset] : outputs_) {
       if (output < 0 || output >= ctx->num_outputs() || offset < 0) return false;
@@ -131,10 +143,12 @@ class FusedRowsOp : public OpKernel {
       if (i.op < RowOp::kCopy || i.op >= RowOp::kNumOps || i.to < static_cast<int>(inputs_.size())) return false;
       if (i.to >= operands || i.a < 0 || i.a >= operands || i.b < 0 || i.b >= operands) return false;
     }
-    return any_row;
+    return any_row && static_cast<int>(wrap_.size()) == ctx->num_inputs() - num_inputs_;
   }
 
-  bool BindInputs(OpKernelContext* ctx, std::vector<RowView>* views, std::vector<float>* spread) const {
+  bool BindInputs(OpKernelContext* ctx, std::vector<RowView>* views, std::vector<float>* spread,
+                  std::vector<std::vector<int64_t>>* offsets) const {
+    offsets->reserve(inputs_.size());
     const int64_t scalars = std::count_if(inputs_.begin(), inputs_.end(), [](auto& v) { return v.kind == kScalar; });
     spread->resize(scalars * width_);
     float* next = spread->data();
@@ -146,14 +160,37 @@ class FusedRowsOp : public OpKernel {
       if (view.kind == kScalar) {
         if (input.NumElements() != 1) return Refuse(ctx, input);
         std::fill_n(next, width_, data[0]);
-        (*views)[i] = {next, 0};
+        (*views)[i] = {next, 0, nullptr};
         next += width_;
+      } else if (view.kind == kLookedUp) {
+        offsets->emplace_back();
+        if (!LookUp(ctx, view.indices, length == 0 ? 0 : input.NumElements() / length, length, &offsets->back())) {
+          return false;
+        }
+        (*views)[i] = {data + view.offset, 0, offsets->back().data()};
       } else {
         if (view.kind == kSameRow && (input.NumElements() != length || view.offset + width_ > length)) {
           return Refuse(ctx, input);
         }
-        (*views)[i] = {data + view.offset, view.kind == kRow ? length : 0};
+        (*views)[i] = {data + view.offset, view.kind == kRow ? length : 0, nullptr};
       }
+    }
+    return true;
+  }
+
+  bool LookUp(OpKernelContext* ctx, int number, int64_t limit, int64_t length, std::vector<int64_t>* offsets) const {
+    const Tensor& indices = ctx->input(num_inputs_ + number);
+    const bool narrow = indices.dtype() == tensorflow::DT_INT32;
+    offsets->resize(indices.NumElements());
+    for (int64_t i = 0; i < indices.NumElements(); ++i) {
+      const int64_t given = narrow ? indices.flat<int32_t>()(i) : indices.flat<int64_t>()(i);
+      const int64_t at = wrap_[number] && given < 0 ? given + limit : given;
+      if (at < 0 || at >= limit) {
+        ctx->CtxFailure(absl::InvalidArgumentError(
+            absl::StrCat("index ", given, " is out of range for a table of ", limit, " rows")));
+        return false;
+      }
+      (*offsets)[i] = at * length;
     }
     return true;
   }
@@ -178,6 +215,8 @@ class FusedRowsOp : public OpKernel {
 
   int64_t width_;
   int num_scratch_;
+  int num_inputs_;
+  std::vector<bool> wrap_;
   std::vector<PartialTensorShape> shapes_;
   std::vector<InputView> inputs_;
   std::vector<std::pair<int, int64_t>> outputs_;

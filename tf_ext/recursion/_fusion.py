@@ -86,8 +86,8 @@ def _groups(ops: list[tf.Operation], batched: bool) -> list[list[tf.Operation]]:
     readers: dict[tuple[object, _Place], tf.Operation] = {}
     for op, place in places.items():
         for tensor in map(resolve, op.inputs):
-            if tensor.shape.num_elements() == 1:
-                continue  # a shared constant does not make a group
+            if tensor.dtype != tf.float32 or tensor.shape.num_elements() == 1:
+                continue  # sharing a constant, or indices, does not make a group
             if places.get(tensor.op) == place:
                 leader[find(op)] = find(tensor.op)
             other = readers.setdefault((tensor.ref(), place), op)
@@ -140,7 +140,8 @@ def _compile(group: list[tf.Operation], ops: list[tf.Operation], fetches: list[t
     """The program of a group, or None if its lanes would be too narrow or too many."""
     members = set(group)
     widths = [t.shape.as_list()[-1] for op in group for t in op.outputs]
-    widths += [t.shape.as_list()[-1] for op in group for t in op.inputs if t.dtype == tf.float32 and t.shape.rank]
+    inputs = [resolve(t) for op in group for t in op.inputs if t.dtype == tf.float32]
+    widths += [t.shape.as_list()[-1] for t in inputs if t.shape.rank]
     widths = [width for width in widths if width > 1] or [1]
     width = math.gcd(*widths)
     if width < min(_MIN_WIDTH, max(widths)) or max(widths) // width > _MAX_LANES:
@@ -152,7 +153,7 @@ def _compile(group: list[tf.Operation], ops: list[tf.Operation], fetches: list[t
     for op in group:
         program.add(op)
     program.finish(outputs)
-    return program if program.has_rows else None
+    return program if program.has_rows and len(program.index_types) <= 1 else None
 
 
 def _rewire(graph_def: Any, graph: tf.Graph, new_names: dict[str, str], removed: set[str]) -> None:

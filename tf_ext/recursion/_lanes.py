@@ -37,7 +37,7 @@ ARITHMETIC = {
 # Operators that hand their input on; gradients have been taken when this runs.
 ALIASES = frozenset({"Identity", "StopGradient", "PreventGradient", "Snapshot"})
 
-_ROW, _SAME_ROW, _SCALAR = 0, 1, 2
+_ROW, _SAME_ROW, _SCALAR, _LOOKED_UP = 0, 1, 2, 3
 
 
 def resolve(tensor: tf.Tensor) -> tf.Tensor:
@@ -67,10 +67,16 @@ def _concat_fits(op: tf.Operation) -> bool:
     return same and _is_last_axis(op, op.inputs[-1], op.outputs[0].shape.rank)
 
 
+def _row_at_fits(op: tf.Operation) -> bool:
+    table, indices = op.inputs
+    return table.shape.rank == 2 and indices.shape.rank is not None and op.outputs[0].shape.rank in (1, 2)
+
+
 STRUCTURAL: dict[str, Callable[[tf.Operation], bool]] = {
     "Split": _split_fits,
     "SplitV": _split_v_fits,
     "ConcatV2": _concat_fits,
+    "TfExtRowAt": _row_at_fits,
 }
 
 
@@ -78,7 +84,7 @@ STRUCTURAL: dict[str, Callable[[tf.Operation], bool]] = {
 class _Lane:
     """An operand: a view of an input or output row, or a scratch row; `number` is given at the end."""
 
-    view: tuple[int, int, int] | None = None  # input, offset, kind
+    view: tuple[int, int, int, int] | None = None  # input, offset, kind, number of the indices or -1
     number: int = -1
 
 
@@ -90,7 +96,8 @@ class LaneProgram:
         self._leading = leading
         self._lanes: dict[object, list[_Lane]] = {}
         self._inputs: dict[object, tf.Tensor] = {}
-        self._views: dict[tuple[int, int, int], _Lane] = {}
+        self._indices: dict[object, tuple[tf.Tensor, bool]] = {}
+        self._views: dict[tuple[int, int, int, int], _Lane] = {}
         self._code: list[tuple[int, _Lane, _Lane, _Lane]] = []
         self._output_views: list[tuple[int, int]] = []
         self._num_scratch = 0
@@ -99,7 +106,12 @@ class LaneProgram:
     @property
     def has_rows(self) -> bool:
         """Whether some input tells the number of rows."""
-        return any(kind == _ROW for _, _, kind in self._views)
+        return any(kind in (_ROW, _LOOKED_UP) for _, _, kind, _ in self._views)
+
+    @property
+    def index_types(self) -> set[tf.DType]:
+        """The types of the indices of rows that are looked up."""
+        return {tensor.dtype for tensor, _ in self._indices.values()}
 
     def add(self, op: tf.Operation) -> None:
         """Adds an operator; its operands come from outside or were added before."""
@@ -114,6 +126,9 @@ class LaneProgram:
         if op.type == "ConcatV2":
             parts = [self._operand(t, len_of=None) for t in op.inputs[:-1]]
             self._lanes[op.outputs[0].ref()] = [lane for part in parts for lane in part]
+            return
+        if op.type == "TfExtRowAt":
+            self._lanes[op.outputs[0].ref()] = self._look_up(op)
             return
         count = op.outputs[0].shape.as_list()[-1] // self._width
         operands = [self._operand(t, len_of=count) for t in op.inputs]
@@ -134,16 +149,28 @@ class LaneProgram:
         known = self._lanes.get(tensor.ref())
         if known is not None:
             return known
-        number = list(self._inputs).index(tensor.ref()) if tensor.ref() in self._inputs else len(self._inputs)
-        self._inputs.setdefault(tensor.ref(), tensor)
+        number = self._input(tensor)
         shape = tensor.shape.as_list()
         if len_of is not None and tensor.shape.num_elements() == 1 and (len_of * self._width > 1 or not shape):
             return [self._view(number, 0, _SCALAR)] * len_of
         kind = _ROW if shape[:-1] == self._leading else _SAME_ROW
         return [self._view(number, offset, kind) for offset in range(0, shape[-1], self._width)]
 
-    def _view(self, number: int, offset: int, kind: int) -> _Lane:
-        return self._views.setdefault((number, offset, kind), _Lane((number, offset, kind)))
+    def _look_up(self, op: tf.Operation) -> list[_Lane]:
+        table, indices = (resolve(t) for t in op.inputs)
+        key = (indices.ref(), op.get_attr("wrap"))
+        self._indices.setdefault(key, (indices, op.get_attr("wrap")))
+        number, index = self._input(table), list(self._indices).index(key)
+        width = table.shape.as_list()[-1]
+        return [self._view(number, offset, _LOOKED_UP, index) for offset in range(0, width, self._width)]
+
+    def _input(self, tensor: tf.Tensor) -> int:
+        self._inputs.setdefault(tensor.ref(), tensor)
+        return list(self._inputs).index(tensor.ref())
+
+    def _view(self, number: int, offset: int, kind: int, index: int = -1) -> _Lane:
+        key = (number, offset, kind, index)
+        return self._views.setdefault(key, _Lane(key))
 
     def finish(self, outputs: list[tf.Tensor]) -> None:
         """Decides where every lane lives: in an output if it is part of one, else in a scratch row."""
@@ -189,6 +216,10 @@ class LaneProgram:
         """The operator as a `NodeDef`."""
         node = tf.compat.v1.NodeDef(op="TfExtFusedRows", name=name)
         node.input.extend(tensor.name for tensor in self._inputs.values())
+        node.input.extend(tensor.name for tensor, _ in self._indices.values())
+        node.attr["num_indices"].i = len(self._indices)
+        node.attr["Tindices"].type = next(iter(self.index_types), tf.int32).as_datatype_enum
+        node.attr["wrap"].list.b.extend(wrap for _, wrap in self._indices.values())
         node.attr["num_inputs"].i = len(self._inputs)
         node.attr["num_outputs"].i = len(self.outputs)
         node.attr["width"].i = self._width

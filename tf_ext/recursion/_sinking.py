@@ -1,7 +1,8 @@
-"""Moves heavy work from before a conditional into its branches.
+"""Moves work from before a conditional into its branches.
 
 `gates = w @ x` before `if node has children` would run level by level, as the recursion unfolds. Nothing needs it so early:
-in the branches it runs once for all leaves and, while their calls are under way, once for all inner nodes.
+in the branches it runs once for all leaves and, while their calls are under way, once for all inner nodes. And a vector that
+is read where it is made need not be kept in the frame.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ def sink(lowering: Lowering, block: Block, conditional: tf.Operation) -> set[tf.
     kept += [op for op in block.ops if is_custom(op)]  # whose gradient refers to what is around it
     needed = graphs.ancestors(kept, lambda op: [t.op for t in lowering.operands(op)])
     spare = [op for op in block.ops if op not in needed]
-    if not any(op.type in HEAVY for op in spare):
-        return set()
+    if not any(op.type in HEAVY or any(t.shape.rank != 0 for t in op.outputs) for op in spare):
+        return set()  # a few numbers: not worth doing in several places
     for branch in graphs.branch_graphs(conditional):
         _copy_into(lowering, conditional, branch, spare)
     return set(spare)
