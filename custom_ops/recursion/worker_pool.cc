@@ -120,7 +120,9 @@ void WorkerPool::Finish() {
 
 void WorkerPool::Fail(const absl::Status& status) {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (stopped()) return;  // the first error wins, and a result wins over a late cancellation
+  // The first error wins, and a result wins over a late cancellation. A function called by an operator cancels the step
+  // before its error gets here.
+  if (stopped() && !(absl::IsCancelled(status_) && !absl::IsCancelled(status))) return;
   status_ = status;
   stop_.store(true, std::memory_order_relaxed);
   changed_.notify_all();

@@ -69,9 +69,15 @@ def call_random(
     Returns:
       uid.shape + shape.
     """
-    return _library.load().tf_ext_call_random(
-        shape=shape, seed=seed, uid=uid, limits=limits, distribution=distribution, dtype=dtype, salt=salt
-    )
+    _library.load()
+    # Not by the generated function, which would take the type from `limits`, even where there are none.
+    attrs = {key: tf.compat.v1.AttrValue() for key in ("distribution", "dtype", "salt", "num_limits", "Tshape")}
+    attrs["distribution"].s = distribution.encode()
+    attrs["dtype"].type = dtype.as_datatype_enum
+    attrs["Tshape"].type = shape.dtype.as_datatype_enum
+    attrs["salt"].i, attrs["num_limits"].i = salt, len(limits)
+    graph = tf.compat.v1.get_default_graph()
+    return graph.create_op("TfExtCallRandom", [shape, seed, uid, *limits], [dtype], attrs=attrs).outputs[0]
 
 
 def recursion(

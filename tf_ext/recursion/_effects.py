@@ -37,13 +37,14 @@ class Effects:
         if op not in self._is_split:
             self._is_split[op] = op.type in CALLS or (
                 graphs.is_conditional(op)
-                and any(
-                    self.is_split(inner) or is_custom(inner)
-                    for graph in graphs.branch_graphs(op)
-                    for inner in graph.get_operations()
-                )
+                and any(self._splits(inner) for graph in graphs.branch_graphs(op) for inner in graph.get_operations())
             )
         return self._is_split[op]
+
+    def _splits(self, op: tf.Operation) -> bool:
+        """Whether a conditional with `op` in a branch has to be cut: `op` is treated otherwise than it stands there."""
+        special = op.type in RANDOM or op.type in _CHECKS or is_custom(op) or op in self._environment.moved
+        return special or self.is_split(op)
 
     def is_ordered(self, op: tf.Operation) -> bool:
         """Whether `op` has to keep its place in the program's order."""
@@ -62,7 +63,7 @@ class Effects:
 
     def checks(self, graph: tf.Graph) -> list[tf.Operation]:
         """Operators that have to run although nothing reads them, in any order."""
-        return [op for op in graph.get_operations() if op.type in _CHECKS]
+        return [op for op in graph.get_operations() if op.type in _CHECKS or holds_check(op)]
 
     def first_ordered(self, bodies: list[Body]) -> tf.Operation | None:
         """An operator with an effect, for messages."""
@@ -129,6 +130,15 @@ def _read_only_inputs(op: tf.Operation) -> set[int]:
         return set(op.get_attr("_read_only_resource_inputs"))
     except ValueError:
         return set()
+
+
+def holds_check(op: tf.Operation) -> bool:
+    """Whether an assertion is in a branch, loop or function that `op` runs."""
+    if op.type in CALLS or not graphs.is_stateful(op):
+        return False
+    return any(
+        inner.type in _CHECKS or holds_check(inner) for g in graphs.nested_graphs(op) for inner in g.get_operations()
+    )
 
 
 def bind_captures(bodies: list[Body], environment: Environment) -> None:

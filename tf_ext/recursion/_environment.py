@@ -28,6 +28,8 @@ _HOISTABLE = frozenset(
     """.split()
 )
 
+_DIVISIONS = frozenset({"FloorDiv", "FloorMod", "Mod", "TruncateDiv", "TruncateMod"})
+
 _LARGE_CONSTANT_BYTES = 4096
 
 
@@ -110,7 +112,7 @@ class Environment:
             if op.type == "Const":
                 self._invariant[current.ref()] = True
                 continue
-            if op.type not in _HOISTABLE or not op.inputs or self._is_tied(op):
+            if not _is_hoistable(op) or not op.inputs or self._is_tied(op):
                 self._invariant[current.ref()] = False
                 continue
             missing = [t for t in op.inputs if t.ref() not in self._invariant]
@@ -178,6 +180,13 @@ class Environment:
             for inner, outer in zip(current.op.outputs, copy.outputs, strict=True):
                 self._outer[inner.ref()] = outer
         return self._outer[tensor.ref()]
+
+
+def _is_hoistable(op: tf.Operation) -> bool:
+    if op.type in _DIVISIONS:
+        divisor = graphs.constant_value(op.inputs[1])
+        return divisor is not None and bool((divisor != 0).all())
+    return op.type in _HOISTABLE
 
 
 def _is_large_constant(op: tf.Operation) -> bool:

@@ -138,17 +138,22 @@ def _seed_generators(trace: Trace, environment: Environment) -> list[_Generator]
 
 
 def _serves_seeds_only(generator: _Generator, environment: Environment) -> bool:
-    """Whether what is read flows only into seeds and into the assigned value, which is the same in all calls."""
-    if any(op.outputs[0].dtype not in (tf.uint32, tf.uint64, tf.int32, tf.int64) for op in generator.reads):
+    """Whether what is read flows only into seeds and into the assigned value, which is the same in all calls.
+
+    Two integers, as in Keras: a counter of something else, which has to count calls, is not taken for a seed state.
+    """
+    if any(not op.outputs[0].dtype.is_integer or op.outputs[0].shape.as_list() != [2] for op in generator.reads):
         return False
+    seeds = False
     stack, seen = [t for op in generator.reads for t in op.outputs], set()
     while stack:
         tensor = stack.pop()
         for op in tensor.consumers():
+            seeds |= op.type == "StatelessRandomGetKeyCounter"
             if op in seen or op in generator.assigns or op.type == "StatelessRandomGetKeyCounter":
                 continue
             if not op.outputs or not environment.is_invariant(op.outputs[0]):
                 return False
             seen.add(op)
             stack.extend(op.outputs)
-    return all(environment.is_invariant(op.inputs[1]) for op in generator.assigns)
+    return seeds and all(environment.is_invariant(op.inputs[1]) for op in generator.assigns)

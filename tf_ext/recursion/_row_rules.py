@@ -196,6 +196,19 @@ def _shape(emitter: BatchedEmitter, op: tf.Operation, inputs: list[Value]) -> li
     return [Value(tf.shape(inputs[0].tensor, out_type=op.outputs[0].dtype)[1:])]
 
 
+@rule("Assert")
+def _assert(emitter: BatchedEmitter, op: tf.Operation, inputs: list[Value]) -> list[Value] | None:
+    """Holds if it holds for all rows; otherwise the message is that of the first row for which it does not."""
+    condition, *data = inputs
+    if condition.stacked:
+        row = tf.argmin(tf.cast(condition.tensor, tf.int32))
+        data = [Value(tf.gather(value.tensor, row)) if value.stacked else value for value in data]
+        condition = Value(tf.reduce_all(condition.tensor))
+    elif any(value.stacked for value in data):
+        data = [Value(value.tensor[0]) if value.stacked else value for value in data]
+    return emitter.copy(op, [value.tensor for value in [condition, *data]])
+
+
 @rule("MatMul")
 def _matmul(emitter: BatchedEmitter, op: tf.Operation, inputs: list[Value]) -> list[Value] | None:
     a, b = inputs

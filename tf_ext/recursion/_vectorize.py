@@ -14,6 +14,7 @@ from tf_ext.recursion import _row_rules, _specials
 from tf_ext.recursion import _slicing as _slicing  # registers its rule
 from tf_ext.recursion._block_graph import Value
 from tf_ext.recursion._custom_gradients import holds_custom
+from tf_ext.recursion._effects import holds_check
 from tf_ext.recursion._emit import PlainEmitter
 from tf_ext.recursion._ir import Slot
 from tf_ext.recursion.errors import BatchingError
@@ -106,8 +107,9 @@ class BatchedEmitter(PlainEmitter):
         return self.stack(value)
 
     def _convert_by_pfor(self, op: tf.Operation, inputs: list[Value]) -> list[Value]:
-        if holds_custom(op):
-            raise BatchingError(f"operation {op.name!r} ({op.type}) has a tf.custom_gradient in it")
+        for what, holds in (("a tf.custom_gradient", holds_custom), ("an assertion", holds_check)):
+            if holds(op):
+                raise BatchingError(f"operation {op.name!r} ({op.type}) has {what} in it")
         try:
             converted = graphs.vectorize_op(op, [(v.tensor, v.stacked) for v in inputs], self.rows(), self.graph)
         except (ValueError, NotImplementedError, TypeError, AssertionError, IndexError) as error:
