@@ -5,6 +5,17 @@ Private TensorFlow modules are touched here so that an upgrade of TensorFlow bre
 
 from __future__ import annotations
 
+import importlib.util
+
+from tf_ext.errors import OperatorLibraryError
+
+if importlib.util.find_spec("tensorflow") is None:
+    raise OperatorLibraryError(
+        "tf_ext.graph rewrites graphs of TensorFlow, which was expected but is not installed. "
+        "Install it: pip install 'tf_ext[cpu]' (or 'tf_ext[gpu]')"
+    )
+
+# ruff: noqa: E402  what follows needs TensorFlow
 from tf_ext.graph.autodiff import multi_gradients, new_graph, placeholder, stock_gradient, variable_spec
 from tf_ext.graph.branches import branch_graphs, is_conditional, nested_graphs
 from tf_ext.graph.copying import copy_library, copy_op, extract_graph_def, plain_attrs, record_on_tapes
