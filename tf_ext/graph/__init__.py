@@ -5,15 +5,15 @@ Private TensorFlow modules are touched here so that an upgrade of TensorFlow bre
 
 from __future__ import annotations
 
-import importlib.util
-
 from tf_ext.errors import OperatorLibraryError
 
-if importlib.util.find_spec("tensorflow") is None:
+try:
+    import tensorflow  # noqa: F401
+except ModuleNotFoundError as _error:
     raise OperatorLibraryError(
         "tf_ext.graph rewrites graphs of TensorFlow, which was expected but is not installed. "
-        "Install it: pip install 'tf_ext[cpu]' (or 'tf_ext[gpu]')"
-    )
+        "Install one: pip install 'tensorflow-cpu>=2.21,<2.22'"
+    ) from _error
 
 # ruff: noqa: E402  what follows needs TensorFlow
 from tf_ext.graph.autodiff import multi_gradients, new_graph, placeholder, stock_gradient, variable_spec
