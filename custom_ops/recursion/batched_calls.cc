@@ -16,16 +16,20 @@ using tensorflow::Tensor;
 
 absl::Status BatchedRun::GoOn(const BlockPlan& plan, const Frames& frames) {
   const BlockSpec& block = *plan.spec;
-  for (const auto& [to, from] : block.moves) {
-    for (Frame* frame : frames) Set(frame->slots()[to], frame->slots()[from]);
+  if (!block.moves.empty()) {
+    for (Frame* frame : frames) {
+      for (const auto& [to, from] : block.moves) Set(frame->slots()[to], frame->slots()[from]);
+    }
   }
   if (block.next == BlockSpec::kJoin) {
     for (Frame* frame : frames) Arrive(frame);
     return absl::OkStatus();
   }
   if (block.side < 0 && block.calls.empty()) {
-    for (Frame* frame : frames) {
-      if (!TryNext(block, frame)) Arrive(Return(block, frame));
+    for (size_t i = 0; i < frames.size(); ++i) {
+      PrefetchFrame(frames, i);
+      PrefetchParent(frames, i);
+      if (!TryNext(block, frames[i])) Arrive(Return(block, frames[i]));
     }
     return absl::OkStatus();
   }
@@ -281,19 +285,19 @@ void BatchedRun::Push(int block, Frame* frame) {
 
 void BatchedRun::MakeKey(const BlockPlan& block, Frame* frame) {
   key_.clear();
-  for (const SlotFeed& feed : block.slots) {
-    if (!feed.keyed) continue;
-    Ref ref = frame->slots()[feed.slot];
+  for (const SlotRead& read : block.reads) {
+    if (!read.keyed) continue;
+    Ref ref = frame->slots()[read.slot];
     if (ref.block == kListBlock) {
       const std::vector<Ref>& list = lists_[ref.row];
-      if (feed.kind == SlotKind::kStack) key_.push_back(list.size());
+      if (read.kind == SlotKind::kStack) key_.push_back(list.size());
       ref = list.empty() ? Ref() : list[0];
     }
     if (ref.block < 0) {
       key_.push_back(-1);
       continue;
     }
-    if (feed.row_shape.IsFullyDefined()) continue;
+    if (read.row_shape.IsFullyDefined()) continue;
     const tensorflow::TensorShape& shape = store_[ref.block].info.shape;
     key_.push_back(shape.dims());
     for (int d = 1; d < shape.dims(); ++d) key_.push_back(shape.dim_size(d));

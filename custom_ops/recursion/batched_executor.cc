@@ -96,70 +96,83 @@ absl::Status BatchedRun::Loop() {
 }
 
 absl::Status BatchedRun::Execute(const BlockPlan& block, const Frames& frames) {
-  const int64_t num_rows = frames.size();
-  const int num_slots = tape_ != nullptr ? block.slots.size() : block.num_forward_slots;
-  CollectRefs(block, frames, num_slots);
-  TF_RETURN_IF_ERROR(GatherSlots(block, num_rows, num_slots));
-  Feed(block, frames);
+  const bool record = tape_ != nullptr && block.gradient >= 0;
+  CollectRefs(block, frames, record ? block.reads.size() : block.num_forward_reads);
+  const int num_gathered = record ? block.gathered.size() : block.num_forward_gathered;
+  gathered_.resize(num_gathered);
+  for (int g = 0; g < num_gathered; ++g) {
+    TF_RETURN_IF_ERROR(Gather(block, block.gathered[g], frames.size(), &gathered_[g]));
+  }
+  Feed(block, frames, record);
   TF_RETURN_IF_ERROR(block.graph->Run(*step_, absl::MakeSpan(feeds_), &fetches_));
   TF_RETURN_IF_ERROR(StoreOutputs(block, frames));
-  if (tape_ != nullptr && block.gradient >= 0) Record(block, num_rows);
+  if (record) Record(block, frames.size());
   return absl::OkStatus();
 }
 
-void BatchedRun::CollectRefs(const BlockPlan& block, const Frames& frames, int num_slots) {
-  if (static_cast<int>(refs_.size()) < num_slots) {
-    refs_.resize(num_slots);
-    offsets_.resize(num_slots);
+void BatchedRun::CollectRefs(const BlockPlan& block, const Frames& frames, int num_reads) {
+  if (static_cast<int>(refs_.size()) < num_reads) {
+    refs_.resize(num_reads);
+    offsets_.resize(num_reads);
   }
   const int64_t num_rows = frames.size();
-  for (int s = 0; s < num_slots; ++s) {
-    std::vector<Ref>& refs = refs_[s];
-    const int slot = block.slots[s].slot;
-    if (block.slots[s].kind == SlotKind::kRow) {
+  for (int r = 0; r < num_reads; ++r) {
+    std::vector<Ref>& refs = refs_[r];
+    const int slot = block.reads[r].slot;
+    if (block.reads[r].kind == SlotKind::kRow) {
       refs.resize(num_rows);
-      for (int64_t i = 0; i < num_rows; ++i) refs[i] = frames[i]->slots()[slot];
+      for (int64_t i = 0; i < num_rows; ++i) {
+        PrefetchFrame(frames, i);
+        refs[i] = frames[i]->slots()[slot];
+      }
       continue;
     }
     refs.clear();
-    offsets_[s].assign(1, 0);
+    offsets_[r].assign(1, 0);
     for (Frame* frame : frames) {
       const Ref ref = frame->slots()[slot];
       if (ref.block == kListBlock) refs.insert(refs.end(), lists_[ref.row].begin(), lists_[ref.row].end());
-      offsets_[s].push_back(refs.size());
+      offsets_[r].push_back(refs.size());
     }
   }
 }
 
-absl::Status BatchedRun::GatherSlots(const BlockPlan& block, int64_t num_rows, int num_slots) {
-  slots_.resize(num_slots);
-  for (int s = 0; s < num_slots; ++s) {
-    const SlotFeed& feed = block.slots[s];
-    if (feed.kind == SlotKind::kSum) {
-      TF_RETURN_IF_ERROR(store_.GatherSums(refs_[s], offsets_[s], feed.row_shape, feed.dtype, &slots_[s]));
-      continue;
-    }
-    TensorShape shape;
-    if (!refs_[s].empty()) {
-      TF_RETURN_IF_ERROR(store_.Gather(refs_[s], &slots_[s]));
-      if (feed.kind == SlotKind::kRow) continue;
-      shape = slots_[s].shape();
-      shape.set_dim(0, refs_[s].size() / num_rows);
-    } else if (feed.row_shape.AsTensorShape(&shape)) {
-      shape.InsertDim(0, 0);
-      slots_[s] = Tensor(feed.dtype, shape);
-    } else {
-      return absl::InvalidArgumentError(absl::StrCat("The results of no calls need a known shape, not ",
-                                                     feed.row_shape.DebugString(), "."));
-    }
-    shape.InsertDim(0, num_rows);
-    const Tensor rows = slots_[s];
-    if (!slots_[s].CopyFrom(rows, shape)) return absl::InternalError("Lists of different lengths share a batch.");
+absl::Status BatchedRun::Gather(const BlockPlan& block, const Gathered& gathered, int64_t num_rows, Tensor* value) {
+  if (gathered.parts.size() > 1) {
+    absl::InlinedVector<absl::Span<const Ref>, 4> parts;
+    for (int r : gathered.parts) parts.push_back(refs_[r]);
+    return store_.GatherJoined(parts, value);
+  }
+  const int r = gathered.parts[0];
+  const SlotRead& read = block.reads[r];
+  switch (read.kind) {
+    case SlotKind::kRow: return store_.Gather(refs_[r], value);
+    case SlotKind::kSum: return store_.GatherSums(refs_[r], offsets_[r], read.row_shape, read.dtype, value);
+    case SlotKind::kStack: return GatherStacks(read, refs_[r], num_rows, value);
   }
   return absl::OkStatus();
 }
 
-void BatchedRun::Feed(const BlockPlan& block, const Frames& frames) {
+absl::Status BatchedRun::GatherStacks(const SlotRead& read, absl::Span<const Ref> refs, int64_t num_rows,
+                                      Tensor* value) {
+  TensorShape shape;
+  Tensor rows;
+  if (!refs.empty()) {
+    TF_RETURN_IF_ERROR(store_.Gather(refs, &rows));
+    shape = WithRows(rows.shape(), refs.size() / num_rows);
+  } else if (read.row_shape.AsTensorShape(&shape)) {
+    shape.InsertDim(0, 0);
+    rows = Tensor(read.dtype, shape);
+  } else {
+    return absl::InvalidArgumentError(
+        absl::StrCat("The results of no calls need a known shape, not ", read.row_shape.DebugString(), "."));
+  }
+  shape.InsertDim(0, num_rows);
+  if (!value->CopyFrom(rows, shape)) return absl::InternalError("Lists of different lengths share a batch.");
+  return absl::OkStatus();
+}
+
+void BatchedRun::Feed(const BlockPlan& block, const Frames& frames, bool record) {
   if (block.needs_uid) {
     const int64_t num_rows = frames.size();
     uids_ = Tensor(mover_.allocator, tensorflow::DT_INT64, TensorShape({num_rows}));
@@ -170,21 +183,17 @@ void BatchedRun::Feed(const BlockPlan& block, const Frames& frames) {
   for (size_t f = 0; f < feeds_.size(); ++f) {
     const batched::Feed& feed = block.feeds[f];
     switch (feed.kind) {
-      case batched::Feed::Kind::kSlot: feeds_[f] = slots_[feed.index]; break;
+      case batched::Feed::Kind::kSlot: feeds_[f] = gathered_[feed.index]; break;
       case batched::Feed::Kind::kEnv: break;  // the step has it
       case batched::Feed::Kind::kRows: feeds_[f] = Tensor(static_cast<int32_t>(frames.size())); break;
       default: feeds_[f] = uids_; break;
     }
   }
   // What nobody will read again may be overwritten by the kernels.
-  if (tape_ == nullptr || block.gradient < 0) {
-    slots_.clear();
-    uids_ = Tensor();
-    return;
+  for (size_t g = 0; g < gathered_.size(); ++g) {
+    if (!record || !block.gathered[g].kept) gathered_[g] = Tensor();
   }
-  for (size_t s = 0; s < slots_.size(); ++s) {
-    if (!block.slots[s].kept) slots_[s] = Tensor();
-  }
+  if (!record) uids_ = Tensor();
 }
 
 absl::Status BatchedRun::CheckOutput(const BlockPlan& block, const Output& output, int64_t num_rows) const {
@@ -235,19 +244,20 @@ void BatchedRun::Record(const BlockPlan& block, int64_t num_rows) {
   record.num_rows = num_rows;
   record.outputs = outputs_;
   record.kept.reserve(block.kept_slots.size() + block.kept_fetches.size() + 1);
-  for (int s : block.kept_slots) record.kept.push_back(std::move(slots_[s]));
+  for (int g : block.kept_slots) record.kept.push_back(std::move(gathered_[g]));
   for (int f : block.kept_fetches) record.kept.push_back(fetches_[f]);
   if (block.keeps_uid) record.kept.push_back(uids_);
   record.sources.reserve(block.slot_gradients.size());
-  for (const auto& [fetch, s] : block.slot_gradients) {
-    if (block.slots[s].kind != SlotKind::kSum) {
-      record.sources.push_back(DescribeRows(std::move(refs_[s])));
+  for (const SlotGradient& gradient : block.slot_gradients) {
+    const int r = gradient.read;
+    if (block.reads[r].kind != SlotKind::kSum) {
+      record.sources.push_back(DescribeRows(refs_[r]));
       continue;
     }
     SourceRows rows;
     rows.count = num_rows;
-    rows.refs = std::move(refs_[s]);
-    rows.offsets = std::move(offsets_[s]);
+    rows.refs = refs_[r];
+    rows.offsets = offsets_[r];
     record.sources.push_back(std::move(rows));
   }
 }
@@ -265,7 +275,7 @@ absl::Status BatchedRun::GatherResults(std::vector<std::vector<Ref>>& refs, cons
     } else {
       TF_RETURN_IF_ERROR(store_.Gather(refs[r], &(*values)[r]));
     }
-    if (rows != nullptr) rows->push_back(DescribeRows(std::move(refs[r])));
+    if (rows != nullptr) rows->push_back(DescribeRows(refs[r]));
   }
   return absl::OkStatus();
 }

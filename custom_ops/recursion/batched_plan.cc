@@ -27,7 +27,7 @@ class Planner {
       TF_ASSIGN_OR_RETURN(block.graph, plan_->compiled->graph(block.spec->batched));
       TF_RETURN_IF_ERROR(PlanForward(block));
       TF_RETURN_IF_ERROR(PlanGradient(block));
-      for (const SlotFeed& feed : block.slots) block.keyed |= feed.keyed;
+      for (const SlotRead& read : block.reads) block.keyed |= read.keyed;
       plan_->needs_uid |= block.needs_uid;
     }
     return absl::OkStatus();
@@ -78,19 +78,30 @@ class Planner {
     return program_.functions[function].slot_shapes[slot];
   }
 
-  int SlotIndex(BlockPlan& block, int slot) const {
-    for (size_t i = 0; i < block.slots.size(); ++i) {
-      if (block.slots[i].slot == slot) return i;
+  int Read(BlockPlan& block, int slot) const {
+    for (size_t i = 0; i < block.reads.size(); ++i) {
+      if (block.reads[i].slot == slot) return i;
     }
     const int function = block.spec->function;
-    SlotFeed feed;
-    feed.slot = slot;
-    feed.kind = plan_->slot_kinds[function][slot];
-    feed.dtype = block.function->slot_types[slot];
-    feed.row_shape = feed.kind == SlotKind::kRow ? block.function->slot_shapes[slot] : ResultShape(function, slot);
-    feed.keyed = feed.kind == SlotKind::kStack || !feed.row_shape.IsFullyDefined();
-    block.slots.push_back(std::move(feed));
-    return block.slots.size() - 1;
+    SlotRead read;
+    read.slot = slot;
+    read.kind = plan_->slot_kinds[function][slot];
+    read.dtype = block.function->slot_types[slot];
+    read.row_shape = read.kind == SlotKind::kRow ? block.function->slot_shapes[slot] : ResultShape(function, slot);
+    read.keyed = read.kind == SlotKind::kStack || !read.row_shape.IsFullyDefined();
+    block.reads.push_back(std::move(read));
+    return block.reads.size() - 1;
+  }
+
+  int Gather(BlockPlan& block, const Source& source) const {
+    Gathered gathered;
+    for (int slot : source.joined) gathered.parts.push_back(Read(block, slot));
+    if (source.joined.empty()) gathered.parts.push_back(Read(block, source.index));
+    for (size_t i = 0; i < block.gathered.size(); ++i) {
+      if (block.gathered[i].parts == gathered.parts) return i;
+    }
+    block.gathered.push_back(std::move(gathered));
+    return block.gathered.size() - 1;
   }
 
   absl::Status PlanForward(BlockPlan& block) {
@@ -98,7 +109,7 @@ class Planner {
     for (const Source& source : spec.sources) {
       switch (source.kind) {
         case Source::Kind::kSlot:
-          block.feeds.push_back({Feed::Kind::kSlot, SlotIndex(block, source.index)});
+          block.feeds.push_back({Feed::Kind::kSlot, Gather(block, source)});
           break;
         case Source::Kind::kEnv: block.feeds.push_back({Feed::Kind::kEnv, source.index}); break;
         case Source::Kind::kRows: block.feeds.push_back({Feed::Kind::kRows}); break;
@@ -109,7 +120,8 @@ class Planner {
         default: return absl::InternalError("A forward graph is fed by its own gradient.");
       }
     }
-    block.num_forward_slots = block.slots.size();
+    block.num_forward_reads = block.reads.size();
+    block.num_forward_gathered = block.gathered.size();
     for (size_t f = 0; f < spec.targets.size(); ++f) {
       if (spec.targets[f].kind != Target::Kind::kSlot) continue;
       Output output;
@@ -133,23 +145,32 @@ class Planner {
     }
     for (size_t f = 0; f < spec.targets.size(); ++f) {
       if (spec.targets[f].kind != Target::Kind::kSlotGradient) continue;
-      block.slot_gradients.emplace_back(f, SlotIndex(block, spec.targets[f].index));
+      PlanSlotGradients(block, spec.targets[f], f);
     }
     return absl::OkStatus();
+  }
+
+  void PlanSlotGradients(BlockPlan& block, const Target& target, int fetch) const {
+    if (target.joined.empty()) block.slot_gradients.push_back({fetch, Read(block, target.index)});
+    int64_t offset = 0;
+    for (int slot : target.joined) {
+      block.slot_gradients.push_back({fetch, Read(block, slot), offset, /*part=*/true});
+      offset += block.function->slot_shapes[slot].num_elements();
+    }
   }
 
   // What a record has to keep for the gradient graph, in the order BlockPlan says.
   absl::Status Keep(BlockPlan& block, const GraphSpec& spec) {
     for (const Source& source : spec.sources) {
       if (source.kind == Source::Kind::kUid) block.keeps_uid = true;
-      if (source.kind == Source::Kind::kSlot) AddUnique(block.kept_slots, SlotIndex(block, source.index));
+      if (source.kind == Source::Kind::kSlot) AddUnique(block.kept_slots, Gather(block, source));
       if (source.kind == Source::Kind::kSaved) {
         TF_ASSIGN_OR_RETURN(const int fetch, SavedFetch(block, source.index));
         AddUnique(block.kept_fetches, fetch);
       }
     }
     block.needs_uid |= block.keeps_uid;
-    for (int s : block.kept_slots) block.slots[s].kept = true;
+    for (int s : block.kept_slots) block.gathered[s].kept = true;
     return absl::OkStatus();
   }
 
@@ -157,7 +178,7 @@ class Planner {
     const int num_slots = block.kept_slots.size();
     switch (source.kind) {
       case Source::Kind::kSlot:
-        return Feed{Feed::Kind::kKept, Position(block.kept_slots, SlotIndex(block, source.index))};
+        return Feed{Feed::Kind::kKept, Position(block.kept_slots, Gather(block, source))};
       case Source::Kind::kSaved: {
         TF_ASSIGN_OR_RETURN(const int fetch, SavedFetch(block, source.index));
         return Feed{Feed::Kind::kKept, num_slots + Position(block.kept_fetches, fetch)};

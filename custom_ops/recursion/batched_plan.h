@@ -16,19 +16,25 @@ namespace batched {
 // What a frame holds in a slot: a row, or the rows of a mapped call's results, put together only where they are read.
 enum class SlotKind : uint8_t { kRow, kSum, kStack };
 
-struct SlotFeed {
+// A slot that a block reads.
+struct SlotRead {
   int slot = 0;
   SlotKind kind = SlotKind::kRow;
   bool keyed = false;  // frames can differ in the shape of this value: only equal ones may share a batch
-  bool kept = false;   // the gradient graph reads the gathered value
   tensorflow::DataType dtype = tensorflow::DT_INVALID;
   tensorflow::PartialTensorShape row_shape;  // sum: of the value; stack: of one of its elements
+};
+
+// A tensor with a row per frame: of one slot, or of several side by side.
+struct Gathered {
+  std::vector<int> parts;  // BlockPlan::reads
+  bool kept = false;       // the gradient graph reads it
 };
 
 // Where the i-th feed of a graph comes from. `index` counts in what the kind says.
 struct Feed {
   enum class Kind {
-    kSlot,            // BlockPlan::slots
+    kSlot,            // BlockPlan::gathered
     kEnv,             // the environment
     kRows,
     kUid,
@@ -47,13 +53,23 @@ struct Output {
   tensorflow::PartialTensorShape row_shape;
 };
 
+// A fetch of a gradient graph that is, or holds side by side, the gradient of a slot.
+struct SlotGradient {
+  int fetch = 0;
+  int read = 0;             // BlockPlan::reads
+  int64_t offset = 0;       // elements before those of the slot in a row of the fetch
+  bool part = false;        // the fetch's rows are wider than the slot's
+};
+
 struct BlockPlan {
   int index = 0;
   const BlockSpec* spec = nullptr;
   const FunctionSpec* function = nullptr;
   const CompiledGraph* graph = nullptr;  // null: nothing to compute
-  std::vector<SlotFeed> slots;  // those of the forward graph, then those that only the gradient concerns
-  int num_forward_slots = 0;
+  // First those of the forward graph, then those that only the gradient concerns.
+  std::vector<SlotRead> reads;
+  std::vector<Gathered> gathered;
+  int num_forward_reads = 0, num_forward_gathered = 0;
   std::vector<Feed> feeds;
   std::vector<Output> outputs;
   bool keyed = false;
@@ -61,11 +77,11 @@ struct BlockPlan {
 
   // Of the gradient; `gradient` is -1 where there is none.
   int gradient = -1;
-  std::vector<int> kept_slots;  // `kept` of a record: these of `slots`, then these fetches, then the uids if needed
+  std::vector<int> kept_slots;  // `kept` of a record: these of `gathered`, then these fetches, then the uids if needed
   std::vector<int> kept_fetches;
   bool keeps_uid = false;
   std::vector<Feed> gradient_feeds;
-  std::vector<std::pair<int, int>> slot_gradients;  // fetch of the gradient graph, index in `slots`
+  std::vector<SlotGradient> slot_gradients;
 };
 
 struct BatchedPlan {

@@ -32,9 +32,11 @@ class BatchedRun {
   absl::Status Start();
   absl::Status Loop();
   absl::Status Execute(const BlockPlan& block, const Frames& frames);
-  void CollectRefs(const BlockPlan& block, const Frames& frames, int num_slots);
-  absl::Status GatherSlots(const BlockPlan& block, int64_t num_rows, int num_slots);
-  void Feed(const BlockPlan& block, const Frames& frames);
+  void CollectRefs(const BlockPlan& block, const Frames& frames, int num_reads);
+  absl::Status Gather(const BlockPlan& block, const Gathered& gathered, int64_t num_rows, tensorflow::Tensor* value);
+  absl::Status GatherStacks(const SlotRead& read, absl::Span<const Ref> refs, int64_t num_rows,
+                            tensorflow::Tensor* value);
+  void Feed(const BlockPlan& block, const Frames& frames, bool record);
   absl::Status StoreOutputs(const BlockPlan& block, const Frames& frames);
   absl::Status CheckOutput(const BlockPlan& block, const Output& output, int64_t num_rows) const;
   void Record(const BlockPlan& block, int64_t num_rows);
@@ -102,9 +104,9 @@ class BatchedRun {
   std::vector<int32_t> args_;                     // blocks
 
   // Of the batch at hand; kept for their memory.
-  std::vector<std::vector<Ref>> refs_;            // by slot of the plan
+  std::vector<std::vector<Ref>> refs_;            // like BlockPlan::reads
   std::vector<std::vector<int32_t>> offsets_;     // likewise, for lists
-  std::vector<tensorflow::Tensor> slots_, feeds_, fetches_;
+  std::vector<tensorflow::Tensor> gathered_, feeds_, fetches_;
   tensorflow::Tensor uids_;
   std::vector<int32_t> outputs_;
   ShapeKey key_;

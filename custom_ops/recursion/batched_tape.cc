@@ -53,8 +53,9 @@ class BatchedTape::Pass {
     TF_RETURN_IF_ERROR(graph->Run(*step_, absl::MakeSpan(feeds_), &fetches_));
     TF_RETURN_IF_ERROR(env_gradients_->Add(plan_.program().graphs[block.gradient], fetches_));
     for (size_t i = 0; i < block.slot_gradients.size(); ++i) {
-      Tensor& fetch = fetches_[block.slot_gradients[i].first];
-      TF_RETURN_IF_ERROR(gradients_.Scatter(record.sources[i], std::move(fetch)));
+      const SlotGradient& slot = block.slot_gradients[i];
+      TF_RETURN_IF_ERROR(slot.part ? gradients_.ScatterPart(record.sources[i], fetches_[slot.fetch], slot.offset)
+                                   : gradients_.Scatter(record.sources[i], std::move(fetches_[slot.fetch])));
     }
     return absl::OkStatus();
   }
@@ -126,13 +127,13 @@ absl::Status BatchedTape::Backward(OpKernelContext* ctx, const std::vector<Tenso
   return pass.Arguments(dargs);
 }
 
-SourceRows DescribeRows(std::vector<Ref>&& refs) {
+SourceRows DescribeRows(absl::Span<const Ref> refs) {
   SourceRows rows;
   if (refs.empty()) return rows;
   rows.count = refs.size();
   const int64_t start = Consecutive(refs);
   if (start < 0) {
-    rows.refs = std::move(refs);
+    rows.refs.assign(refs.begin(), refs.end());
   } else {
     rows.block = refs[0].block;
     rows.start = start;

@@ -44,8 +44,8 @@ class BatchedTape : public Tape {
   std::shared_ptr<const BatchedPlan> plan_;
 };
 
-// Makes the shortest description of `refs`; takes them over when there is no shorter one.
-SourceRows DescribeRows(std::vector<Ref>&& refs);
+// The shortest description of `refs`.
+SourceRows DescribeRows(absl::Span<const Ref> refs);
 
 }  // namespace batched
 }  // namespace recursion

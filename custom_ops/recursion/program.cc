@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "custom_ops/recursion/join_slots.h"
 #include "tensorflow/core/framework/attr_value.pb.h"
 #include "tensorflow/core/framework/node_def.pb.h"
 
@@ -224,6 +225,7 @@ absl::StatusOr<Program> Program::Parse(const std::string& serialized) {
   }
   program.library = std::move(*def.mutable_library());
   TF_RETURN_IF_ERROR(CheckProgram(program));
+  JoinSlots(&program);
   return program;
 }
 

@@ -21,6 +21,7 @@ struct Source {
   enum class Kind { kSlot, kEnv, kRows, kUid, kOutputGradient, kSaved };
   Kind kind;
   int index = -1;  // slot, environment value or saved tensor
+  std::vector<int> joined;  // batched graphs: rows of these slots side by side, see join_slots.h
 };
 
 // Where a graph's fetch goes.
@@ -29,6 +30,7 @@ struct Target {
   Kind kind;
   int index = -1;   // slot, saved tensor, environment value or product
   int occurrence = 0;  // tells pairs of one product (or one environment value's slices) apart
+  std::vector<int> joined;  // batched gradient graphs: gradients of these slots side by side
 };
 
 struct GraphSpec {

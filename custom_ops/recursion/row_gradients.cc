@@ -1,11 +1,13 @@
 #include "custom_ops/recursion/row_gradients.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/common_runtime/dma_helper.h"
 #include "tensorflow/core/platform/errors.h"
+#include "tensorflow/core/util/work_sharder.h"
 
 namespace tf_ext {
 namespace recursion {
@@ -14,6 +16,10 @@ using tensorflow::DataType;
 using tensorflow::Tensor;
 
 namespace {
+
+constexpr int64_t kParallelBytes = 1 << 18;  // below it, waking a thread costs more than the work
+constexpr int64_t kSlice = 64;               // bytes of a row that one thread takes at least
+constexpr int kPrefetchDistance = 2;
 
 // Whether nobody else can see what is written into the tensor.
 bool Exclusive(const Tensor& tensor) {
@@ -30,17 +36,28 @@ absl::Status RowGradients::Scatter(const SourceRows& rows, Tensor gradient) {
   if (rows.block < 0 && rows.refs.empty()) return absl::OkStatus();
   const BlockInfo& info = infos_[rows.refs.empty() ? rows.block : rows.refs[0].block];
   const int64_t row_elements = info.shape.num_elements() / info.rows;
-  if (gradient.NumElements() != rows.count * row_elements) {
+  if (gradient.dtype() != info.dtype || gradient.NumElements() != rows.count * row_elements) {
     return absl::InvalidArgumentError(absl::StrCat("A gradient of shape ", gradient.shape().DebugString(),
                                                    " came for ", rows.count, " rows of ", info.shape.DebugString(), "."));
   }
-  if (!rows.refs.empty()) {
-    const int64_t row_bytes = row_elements * tensorflow::DataTypeSize(gradient.dtype());
-    return ScatterRefs(rows, row_bytes, Bytes(gradient), gradient.dtype());
+  if (rows.refs.empty() && rows.start == 0 && rows.count == info.rows) {
+    return info.differentiated ? ScatterAll(rows.block, std::move(gradient)) : absl::OkStatus();
   }
-  if (!info.differentiated) return absl::OkStatus();
-  if (rows.start == 0 && rows.count == info.rows) return ScatterAll(rows.block, std::move(gradient));
-  return ScatterRun(rows.block, rows.start, rows.count, gradient);
+  return ScatterRows(rows, Bytes(gradient), row_elements * tensorflow::DataTypeSize(gradient.dtype()));
+}
+
+absl::Status RowGradients::ScatterPart(const SourceRows& rows, const Tensor& gradient, int64_t offset) {
+  if (rows.block < 0 && rows.refs.empty()) return absl::OkStatus();
+  const BlockInfo& info = infos_[rows.refs.empty() ? rows.block : rows.refs[0].block];
+  const int64_t row_elements = info.shape.num_elements() / info.rows;
+  const int64_t width = gradient.NumElements() / rows.count;
+  if (gradient.dtype() != info.dtype || gradient.NumElements() != rows.count * width || offset + row_elements > width) {
+    return absl::InvalidArgumentError(absl::StrCat("A gradient of shape ", gradient.shape().DebugString(),
+                                                   " came for parts with ", rows.count, " rows of ",
+                                                   info.shape.DebugString(), "."));
+  }
+  const int64_t size = tensorflow::DataTypeSize(gradient.dtype());
+  return ScatterRows(rows, Bytes(gradient) + offset * size, width * size);
 }
 
 absl::Status RowGradients::ScatterAll(int block, Tensor gradient) {
@@ -78,50 +95,63 @@ RowGradients::State& RowGradients::Open(int block) {
   return state;
 }
 
-void RowGradients::AddRow(State& state, int64_t row, int64_t row_bytes, const char* from, DataType dtype) {
-  char* to = Bytes(state.value) + row * row_bytes;
-  if (state.missing > 0 && !state.written[row]) {
-    state.written[row] = 1;
-    --state.missing;
-    std::memcpy(to, from, row_bytes);
-  } else {
-    AddElements(dtype, to, from, row_bytes / tensorflow::DataTypeSize(dtype)).IgnoreError();
-  }
-}
-
-absl::Status RowGradients::ScatterRun(int block, int64_t start, int64_t num_rows, const Tensor& gradient) {
-  const bool fresh = !states_[block].exists;
-  State& state = Open(block);
-  const int64_t row_bytes = gradient.TotalBytes() / num_rows;
-  const char* from = Bytes(gradient);
-  if (fresh) {
-    std::memcpy(Bytes(state.value) + start * row_bytes, from, num_rows * row_bytes);
-    std::memset(state.written.data() + start, 1, num_rows);
-    state.missing -= num_rows;
-    return absl::OkStatus();
-  }
-  for (int64_t i = 0; i < num_rows; ++i) AddRow(state, start + i, row_bytes, from + i * row_bytes, gradient.dtype());
-  return absl::OkStatus();
-}
-
-absl::Status RowGradients::ScatterRefs(const SourceRows& rows, int64_t row_bytes, const char* from, DataType dtype) {
-  TF_RETURN_IF_ERROR(AddElements(dtype, nullptr, nullptr, 0));  // only to refuse the type
+absl::Status RowGradients::ScatterRows(const SourceRows& rows, const char* from, int64_t stride) {
+  const bool run = rows.refs.empty();
+  const BlockInfo& info = infos_[run ? rows.block : rows.refs[0].block];
+  const int64_t row_bytes = info.shape.num_elements() / info.rows * tensorflow::DataTypeSize(info.dtype);
+  TF_RETURN_IF_ERROR(AddElements(info.dtype, nullptr, nullptr, 0));  // only to refuse the type
+  const int64_t count = run ? rows.count : rows.refs.size();
   const bool sums = !rows.offsets.empty();
   int64_t row = 0;
   int32_t last = -1;
   State* state = nullptr;
-  for (size_t k = 0; k < rows.refs.size(); ++k) {
-    const Ref ref = rows.refs[k];
-    if (sums) {
-      while (static_cast<int32_t>(k) >= rows.offsets[row + 1]) ++row;
-    }
+  moves_.clear();
+  for (int64_t k = 0; k < count; ++k) {
+    const Ref ref = run ? Ref{rows.block, static_cast<int32_t>(rows.start + k)} : rows.refs[k];
     if (ref.block != last) {
       last = ref.block;
       state = infos_[last].differentiated ? &Open(last) : nullptr;
     }
-    if (state != nullptr) AddRow(*state, ref.row, row_bytes, from + (sums ? row : k) * row_bytes, dtype);
+    while (sums && k >= rows.offsets[row + 1]) ++row;
+    if (state != nullptr) Plan(*state, ref.row, row_bytes, from + (sums ? row : k) * stride);
   }
+  Execute(info.dtype, row_bytes);
   return absl::OkStatus();
+}
+
+void RowGradients::Plan(State& state, int64_t row, int64_t row_bytes, const char* from) {
+  const bool first = state.missing > 0 && !state.written[row];
+  if (first) {
+    state.written[row] = 1;
+    --state.missing;
+  }
+  moves_.push_back({Bytes(state.value) + row * row_bytes, from, !first});
+}
+
+// On several threads each row is cut, since one row can be the target of several moves: their order decides the sum.
+void RowGradients::Execute(DataType dtype, int64_t row_bytes) {
+  const int64_t size = tensorflow::DataTypeSize(dtype);
+  const auto move = [&](int64_t begin, int64_t end) {
+    for (size_t i = 0; i < moves_.size(); ++i) {
+      if (i + kPrefetchDistance < moves_.size()) {
+        __builtin_prefetch(moves_[i + kPrefetchDistance].to + begin, 1);
+        __builtin_prefetch(moves_[i + kPrefetchDistance].to + begin + 64, 1);
+      }
+      char* to = moves_[i].to + begin;
+      const char* from = moves_[i].from + begin;
+      if (moves_[i].add) {
+        AddElements(dtype, to, from, (end - begin) / size).IgnoreError();
+      } else {
+        std::memcpy(to, from, end - begin);
+      }
+    }
+  };
+  const int64_t threads = mover_.workers == nullptr ? 1 : std::min<int64_t>(mover_.workers->num_threads, row_bytes / kSlice);
+  if (threads < 2 || static_cast<int64_t>(moves_.size()) * row_bytes < kParallelBytes) return move(0, row_bytes);
+  const int64_t slice = (row_bytes / threads + kSlice - 1) / kSlice * kSlice;
+  tensorflow::Shard(threads, mover_.workers->workers, threads, moves_.size() * slice, [&](int64_t begin, int64_t end) {
+    if (begin * slice < row_bytes) move(begin * slice, std::min(end * slice, row_bytes));
+  });
 }
 
 void RowGradients::FillMissing(State& state) {

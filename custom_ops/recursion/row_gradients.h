@@ -30,6 +30,8 @@ class RowGradients {
 
   // Adds the rows of `gradient` to where `rows` came from; moved from where it can be taken over.
   absl::Status Scatter(const SourceRows& rows, tensorflow::Tensor gradient);
+  // The same for the part of each row of `gradient` that begins after `offset` elements.
+  absl::Status ScatterPart(const SourceRows& rows, const tensorflow::Tensor& gradient, int64_t offset);
 
   // Whether anything reached the block or the view of it.
   bool Reached(int block) const;
@@ -44,17 +46,25 @@ class RowGradients {
     std::vector<uint8_t> written;
   };
 
+  struct Move {
+    char* to;
+    const char* from;
+    bool add;
+  };
+
   absl::Status ScatterAll(int block, tensorflow::Tensor gradient);
-  absl::Status ScatterRun(int block, int64_t start, int64_t num_rows, const tensorflow::Tensor& gradient);
-  absl::Status ScatterRefs(const SourceRows& rows, int64_t row_bytes, const char* from, tensorflow::DataType dtype);
+  // Rows that begin at `from`, `stride` bytes apart.
+  absl::Status ScatterRows(const SourceRows& rows, const char* from, int64_t stride);
   // The block's gradient, ready to be written into.
   State& Open(int block);
-  void AddRow(State& state, int64_t row, int64_t row_bytes, const char* from, tensorflow::DataType dtype);
+  void Plan(State& state, int64_t row, int64_t row_bytes, const char* from);
+  void Execute(tensorflow::DataType dtype, int64_t row_bytes);
   void FillMissing(State& state);
 
   const std::vector<BlockInfo>& infos_;
   RowMover mover_;
   std::vector<State> states_;
+  std::vector<Move> moves_;  // of the scatter at hand
 };
 
 }  // namespace recursion

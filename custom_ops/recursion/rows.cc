@@ -26,14 +26,13 @@ constexpr int kPrefetchDistance = 4;
 template <typename T>
 void CopyWords(const std::vector<RowBlock>& blocks, absl::Span<const Ref> refs, char* out) {
   T* to = reinterpret_cast<T*>(out);
-  for (const Ref& ref : refs) {
-    *to++ = reinterpret_cast<const T*>(blocks[ref.block].data)[ref.row];
-  }
+  for (const Ref& ref : refs) *to++ = reinterpret_cast<const T*>(blocks[ref.block].data)[ref.row];
 }
 
-void CopyBytes(const std::vector<RowBlock>& blocks, absl::Span<const Ref> refs, int64_t row_bytes, char* out) {
+void CopyBytes(const std::vector<RowBlock>& blocks, absl::Span<const Ref> refs, int64_t row_bytes, char* out,
+               int64_t stride) {
   const int64_t n = refs.size();
-  for (int64_t i = 0; i < n; ++i, out += row_bytes) {
+  for (int64_t i = 0; i < n; ++i, out += stride) {
     if (i + kPrefetchDistance < n) {
       const Ref& ahead = refs[i + kPrefetchDistance];
       const char* line = blocks[ahead.block].data + ahead.row * row_bytes;
@@ -180,19 +179,21 @@ absl::Status BlockStore::Check(absl::Span<const Ref> refs) const {
   return absl::OkStatus();
 }
 
-void BlockStore::CopyRows(absl::Span<const Ref> refs, int64_t row_bytes, char* out) const {
+void BlockStore::CopyRows(absl::Span<const Ref> refs, int64_t row_bytes, char* out, int64_t stride) const {
+  if (stride != row_bytes) return CopyBytes(blocks_, refs, row_bytes, out, stride);
   switch (row_bytes) {
     case 0: return;
     case 1: return CopyWords<uint8_t>(blocks_, refs, out);
     case 4: return CopyWords<uint32_t>(blocks_, refs, out);
     case 8: return CopyWords<uint64_t>(blocks_, refs, out);
+    default: return CopyBytes(blocks_, refs, row_bytes, out, stride);
   }
-  const int64_t n = refs.size();
-  if (n * row_bytes < kParallelBytes || mover_.workers == nullptr) return CopyBytes(blocks_, refs, row_bytes, out);
-  tensorflow::Shard(mover_.workers->num_threads, mover_.workers->workers, n, row_bytes,
-                    [&](int64_t begin, int64_t end) {
-                      CopyBytes(blocks_, refs.subspan(begin, end - begin), row_bytes, out + begin * row_bytes);
-                    });
+}
+
+void BlockStore::ForRows(int64_t num_rows, int64_t row_bytes,
+                         const std::function<void(int64_t, int64_t)>& work) const {
+  if (num_rows * row_bytes < kParallelBytes || mover_.workers == nullptr) return work(0, num_rows);
+  tensorflow::Shard(mover_.workers->num_threads, mover_.workers->workers, num_rows, row_bytes, work);
 }
 
 absl::Status BlockStore::Gather(absl::Span<const Ref> refs, Tensor* out) const {
@@ -215,7 +216,11 @@ absl::Status BlockStore::Gather(absl::Span<const Ref> refs, Tensor* out) const {
   }
   TF_RETURN_IF_ERROR(Check(refs));
   if (first.plain_bytes) {
-    CopyRows(refs, first.row_bytes, static_cast<char*>(out->data()));
+    char* to = static_cast<char*>(out->data());
+    const int64_t row_bytes = first.row_bytes;
+    ForRows(n, row_bytes, [&](int64_t begin, int64_t end) {
+      CopyRows(refs.subspan(begin, end - begin), row_bytes, to + begin * row_bytes, row_bytes);
+    });
   } else if (first.info.dtype == tensorflow::DT_STRING) {
     CopyObjects<tensorflow::tstring>(blocks_, refs, first.row_bytes, out);
   } else if (first.info.dtype == tensorflow::DT_VARIANT) {
@@ -223,6 +228,35 @@ absl::Status BlockStore::Gather(absl::Span<const Ref> refs, Tensor* out) const {
   } else {
     CopyObjects<tensorflow::ResourceHandle>(blocks_, refs, first.row_bytes, out);
   }
+  return absl::OkStatus();
+}
+
+absl::Status BlockStore::GatherJoined(absl::Span<const absl::Span<const Ref>> parts, Tensor* out) const {
+  const int64_t n = parts[0].size();
+  TensorShape shape;
+  int64_t width = 0, stride = 0;
+  for (const absl::Span<const Ref>& refs : parts) {
+    TF_RETURN_IF_ERROR(Check(refs));
+    const RowBlock& first = blocks_[refs[0].block];
+    shape = first.info.shape;
+    width += shape.dim_size(1);
+    stride += first.row_bytes;
+  }
+  shape.set_dim(0, n);
+  shape.set_dim(1, width);
+  *out = Tensor(mover_.allocator, blocks_[parts[0][0].block].info.dtype, shape);
+  if (static_cast<int64_t>(out->TotalBytes()) != n * stride) {
+    return absl::InvalidArgumentError("Rows of different shapes cannot lie side by side.");
+  }
+  char* to = static_cast<char*>(out->data());
+  ForRows(n, stride, [&](int64_t begin, int64_t end) {
+    int64_t offset = begin * stride;
+    for (const absl::Span<const Ref>& refs : parts) {
+      const int64_t row_bytes = blocks_[refs[0].block].row_bytes;
+      CopyRows(refs.subspan(begin, end - begin), row_bytes, to + offset, stride);
+      offset += row_bytes;
+    }
+  });
   return absl::OkStatus();
 }
 
@@ -259,12 +293,7 @@ absl::Status BlockStore::GatherSums(absl::Span<const Ref> refs, absl::Span<const
       }
     }
   };
-  const int64_t bytes = refs.size() * row_bytes;
-  if (bytes < kParallelBytes || mover_.workers == nullptr) {
-    sum(0, n);
-  } else {
-    tensorflow::Shard(mover_.workers->num_threads, mover_.workers->workers, n, bytes / n, sum);
-  }
+  ForRows(n, refs.size() * row_bytes / n, sum);
   return absl::OkStatus();
 }
 

@@ -7,6 +7,7 @@
 #define TF_EXT_CUSTOM_OPS_RECURSION_ROWS_H_
 
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -68,6 +69,8 @@ class BlockStore {
 
   // The rows one below the other. Whole blocks, and aligned parts of a block, are passed on and not copied.
   absl::Status Gather(absl::Span<const Ref> refs, tensorflow::Tensor* out) const;
+  // Rows of several slots side by side; all parts have equally many rows, of shapes that differ in the first dimension only.
+  absl::Status GatherJoined(absl::Span<const absl::Span<const Ref>> parts, tensorflow::Tensor* out) const;
   // Row i is the sum, in order, of refs[offsets[i]] to refs[offsets[i + 1]]; zeros of `row_shape` where there are none.
   absl::Status GatherSums(absl::Span<const Ref> refs, absl::Span<const int32_t> offsets,
                           const tensorflow::PartialTensorShape& row_shape, tensorflow::DataType dtype,
@@ -78,7 +81,10 @@ class BlockStore {
  private:
   void Drop(int block);
   absl::Status Check(absl::Span<const Ref> refs) const;
-  void CopyRows(absl::Span<const Ref> refs, int64_t row_bytes, char* out) const;
+  // `stride`: bytes from one row of `out` to the next.
+  void CopyRows(absl::Span<const Ref> refs, int64_t row_bytes, char* out, int64_t stride) const;
+  // Calls `work(begin, end)` for parts of [0, num_rows), on several threads if there is enough to move.
+  void ForRows(int64_t num_rows, int64_t row_bytes, const std::function<void(int64_t, int64_t)>& work) const;
 
   RowMover mover_;
   bool keep_;

@@ -115,7 +115,7 @@ class Program:
                 tensor = tf.convert_to_tensor(value.value if once else value)
                 if rows and not batched and not once:
                     tensor = tf.squeeze(tensor, 0)
-                fetches[target] = tf.identity(tensor).name
+                fetches[target] = tensor.name
                 stacked.append(not once)
         node = node_def_pb2.NodeDef(name=f"graph_{self.num_graphs}", op="Graph")
         _set(node, feeds=feeds, sources=list(sources), fetches=list(fetches.values()), targets=list(fetches))
