@@ -17,7 +17,7 @@ except ModuleNotFoundError as _error:
 
 # ruff: noqa: E402  what follows needs TensorFlow
 from tf_ext.graph.autodiff import multi_gradients, new_graph, placeholder, stock_gradient, variable_spec
-from tf_ext.graph.branches import branch_graphs, is_conditional, nested_graphs
+from tf_ext.graph.branches import branch_graphs, is_conditional, nested_graphs, runs_op
 from tf_ext.graph.copying import copy_library, copy_op, extract_graph_def, plain_attrs, record_on_tapes
 from tf_ext.graph.tracing import autograph, flatten_up_to, loop_around, note_variables, trace_function
 from tf_ext.graph.vectorizing import vectorize_op
@@ -43,6 +43,7 @@ __all__ = [
     "plain_attrs",
     "read_through",
     "record_on_tapes",
+    "runs_op",
     "stock_gradient",
     "topological",
     "trace_function",

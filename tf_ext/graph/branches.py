@@ -37,3 +37,22 @@ def nested_graphs(op: tf.Operation) -> Iterator[tf.Graph]:
             if function is not None:
                 with op.graph.as_default():
                     yield function_def_to_graph.function_def_to_graph(function.cached_definition)
+
+
+def runs_op(op: tf.Operation, types: frozenset[str]) -> bool:
+    """Whether a function that `op` runs, or one that this runs, has an operator of one of the types."""
+    seen: set[str] = set()
+    stack = [op.node_def]
+    while stack:
+        node = stack.pop()
+        for attr in node.attr.values():
+            names = [attr.func.name] if attr.HasField("func") else [f.name for f in attr.list.func]
+            for name in names:
+                function = op.graph._get_function(name) if name not in seen else None
+                seen.add(name)
+                if function is not None:
+                    nodes = function.cached_definition.node_def
+                    if any(inner.op in types for inner in nodes):
+                        return True
+                    stack.extend(nodes)
+    return False

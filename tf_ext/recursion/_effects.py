@@ -12,6 +12,7 @@ from tf_ext import graph as graphs
 from tf_ext.recursion._custom_gradients import is_custom
 from tf_ext.recursion._environment import READS, Environment
 from tf_ext.recursion._tracing import Body, Trace
+from tf_ext.recursion.errors import UnsupportedOperationError
 
 CALLS = frozenset({"TfExtRecursionCall", "TfExtStatefulRecursionCall"})
 # Rewritten to draw from the call's own stream, so that they have no state that calls share.
@@ -28,6 +29,7 @@ class Effects:
         self._is_split: dict[tf.Operation, bool] = {}
         self._ordered: dict[tf.Operation, bool] = {}
         for graph in all_graphs(trace.bodies):
+            _refuse_hidden_calls(graph)
             environment.mark_written(self._writes(graph))
         self._effectful: set[int] = set()
         self._spread(trace.bodies)
@@ -123,6 +125,16 @@ class Effects:
             if found == self._effectful:
                 return
             self._effectful = found
+
+
+def _refuse_hidden_calls(graph: tf.Graph) -> None:
+    """Calls are refused inside loops as they are made, but some transformations put them there later."""
+    for op in graph.get_operations():
+        if not graphs.is_conditional(op) and op.type not in CALLS and graphs.runs_op(op, CALLS):
+            raise UnsupportedOperationError(
+                f"A SubGraph is called inside {op.name!r} ({op.type}), a loop or function within a body; expected calls in "
+                "the body itself or in branches of tf.cond and tf.switch_case. Call it for many rows with .map()."
+            )
 
 
 def _read_only_inputs(op: tf.Operation) -> set[int]:

@@ -69,6 +69,14 @@ def _broadcasting(emitter: BatchedEmitter, op: tf.Operation, inputs: list[Value]
     return _like(emitter, op, aligned, True)
 
 
+@rule("EnsureShape")
+def _ensure_shape(emitter: BatchedEmitter, op: tf.Operation, inputs: list[Value]) -> list[Value] | None:
+    if not inputs[0].stacked:
+        return None
+    row = tf.TensorShape(op.get_attr("shape"))
+    return [Value(tf.ensure_shape(inputs[0].tensor, tf.TensorShape([None]).concatenate(row)), True)]
+
+
 @rule("ExpandDims Squeeze Reshape")
 def _reshape(emitter: BatchedEmitter, op: tf.Operation, inputs: list[Value]) -> list[Value] | None:
     shape = op.outputs[0].shape

@@ -101,5 +101,14 @@ def _convert(where: str, spec: Any, value: Any, leading: bool) -> list[tf.Tensor
                 f"{where}: expected dtype {one.dtype.name} and shape {one.shape}{row}, got dtype {tensor.dtype.name} and "
                 f"shape {tensor.shape}; convert it with tf.cast or tf.reshape, or change the signature."
             )
+        if _tells_less(tensor.shape, shape):
+            tensor = tf.ensure_shape(tensor, shape)
         tensors.append(tensor)
     return tensors
+
+
+def _tells_less(given: tf.TensorShape, expected: tf.TensorShape) -> bool:
+    """Whether only the run tells if a tensor has the expected shape."""
+    if given.rank is None:
+        return True
+    return any(g is None and e is not None for g, e in zip(given.as_list(), expected.as_list(), strict=True))
