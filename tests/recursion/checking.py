@@ -2,6 +2,8 @@
 
 import contextlib
 import functools
+import os
+import pathlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 import tensorflow as tf
 from absl import logging
 
+import tf_ext
 from tf_ext import recursion
 
 FLOAT, INT, FLAG = (tf.TensorSpec([], dtype) for dtype in (tf.float32, tf.int32, tf.bool))
@@ -135,6 +138,12 @@ def check(
                 assert a is not None, f"{execution}, gradient {i}: there is none"
                 assert_close(dense(a), dense(b), gradient_tolerance, f"{execution}, gradient {i}")
     return tf.nest.pack_sequence_as(eager.output_signature, expected)
+
+
+def environment() -> dict[str, str]:
+    """Of a process that is to import the same package as this one."""
+    root = str(pathlib.Path(tf_ext.__file__).parent.parent)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
 
 
 def refuses_batching(build: Callable[..., Any], *args: Any, operation: str) -> None:

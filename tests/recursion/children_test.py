@@ -144,6 +144,62 @@ def test_children_in_a_branch():
     check(build, 0, 0, watch=[table])
 
 
+def test_children_in_branches_beside_calls_and_deeper():
+    children = tf.ragged.constant(CHILDREN, tf.int32)
+    table, matrix = tf.Variable(TABLE), tf.Variable(MATRIX)
+
+    def build(new):
+        tree = new("tree", [INT, INT], vector(SIZE))
+
+        @tree.define
+        def body(node, depth):
+            mine = children[node]
+            own = tf.linalg.matvec(matrix, tf.gather(table, tf.gather(WORDS, node)))
+            beside = tree(tf.constant(11), depth + 2) if depth < 2 else own * 0.5
+            below = tf.cond(
+                tf.size(mine) > 0 and depth < 4,
+                lambda: tf.cond(
+                    tf.shape(mine)[0] > 1,
+                    lambda: tree.map(mine, depth + 1, in_axes=(0, None), reduce="sum"),
+                    lambda: tree(mine[0], depth + 1),
+                ),
+                lambda: own,
+            )
+            return tf.tanh(below + beside) + own
+
+        return tree
+
+    check(build, 0, 0, watch=[table, matrix], executions=["invoke", "auto"])
+
+
+def test_only_slices_reach_branches_beside_calls():
+    children = tf.ragged.constant(CHILDREN, tf.int32)
+    table, matrix = tf.Variable(TABLE), tf.Variable(MATRIX)
+
+    def build(new):
+        tree = new("tree", [INT, INT], vector(SIZE))
+
+        @tree.define
+        def body(node, depth):
+            mine = children[node]
+            own = tf.linalg.matvec(matrix, tf.gather(table, tf.gather(WORDS, node)))
+            beside = tree(tf.constant(11), depth + 2) if depth < 2 else own * 0.5
+            below = tf.cond(
+                depth < 4,
+                lambda: tf.cond(
+                    tf.size(mine) > 1,
+                    lambda: tree.map(mine, depth + 1, in_axes=(0, None), reduce="sum"),
+                    lambda: tf.reduce_sum(tree.map(mine, depth + 2, in_axes=(0, None)), 0),
+                ),
+                lambda: own,
+            )
+            return tf.tanh(below + beside) + own
+
+        return tree
+
+    check(build, 0, 0, watch=[table, matrix])
+
+
 def test_a_map_beside_a_call_and_before_another_map():
     def build(new):
         f = new("f", [INT, FLOAT], FLOAT)
