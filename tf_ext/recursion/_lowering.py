@@ -106,8 +106,8 @@ class Lowering:
             elif len(calls) == 1 and graphs.is_conditional(calls[0]):
                 onward = self._exit_of_branches(block, calls[0], blocks[stage + 1 :], outputs, leave)
                 leaves = onward.next != blocks[stage + 1].index
-                if leaves:
-                    self._sink_into_branches(block, calls[0])
+                later = [] if leaves else self._postpone(block, calls[0], blocks[stage + 1 :], stages, outputs)
+                self._sink_into_branches(block, calls[0], later)
                 self._switch(block, calls[0], onward, continuation)
                 if leaves:
                     break
@@ -144,10 +144,33 @@ class Lowering:
             block.side = target.index
         else:
             target = following
-        block.ops = [op for op in block.ops if op in needed]
-        target.ops = spare + target.ops
-        for op in spare:
-            self.places.produce(op, target)
+        self._move(spare, block, target)
+
+    def _move(self, ops: list[tf.Operation], block: Block, to: Block) -> None:
+        """Makes operators of `block` those of another block that follows it."""
+        moved = set(ops)
+        block.ops = [op for op in block.ops if op not in moved]
+        to.ops = ops + to.ops
+        for op in ops:
+            self.places.produce(op, to)
+
+    def _postpone(
+        self, block: Block, conditional: tf.Operation, following: list[Block], stages: Stages, outputs: Sequence[tf.Tensor]
+    ) -> list[tf.Tensor]:
+        """Moves what is read only after a conditional there; returns all tensors that are read there."""
+        first = stages.count - len(following)
+        later = [t for ops in (*stages.ops[first:], *stages.calls[first:]) for op in ops for t in self.operands(op)]
+        later += [self.environment.resolve(t) for t in outputs]
+        if any(self.effects.is_ordered(op) for op in block.ops):
+            return later
+
+        def closure(tensors: Sequence[tf.Tensor]) -> set[tf.Operation]:
+            return graphs.ancestors([t.op for t in tensors], lambda op: [t.op for t in self.operands(op)])
+
+        early = closure([self.environment.resolve(t) for t in (*conditional.inputs, *block.writes.values())])
+        wanted = closure(later)
+        self._move([op for op in block.ops if op in wanted and op not in early], block, following[0])
+        return later
 
     def _switch(self, block: Block, op: tf.Operation, onward: Exit, after_calls: bool) -> None:
         """Makes a conditional that is alone in its stage a jump of the frame."""
@@ -167,11 +190,11 @@ class Lowering:
         else:
             self.environment.rename(inner, tensor)
 
-    def _sink_into_branches(self, block: Block, op: tf.Operation) -> None:
+    def _sink_into_branches(self, block: Block, op: tf.Operation, later: Sequence[tf.Tensor]) -> None:
         """Lets heavy work that the condition does not need wait until it is known which branch needs it."""
         if any(self.effects.is_ordered(other) for other in block.ops):
             return
-        spare = sink(self, block, op)
+        spare = sink(self, block, op, later)
         block.ops = [other for other in block.ops if other not in spare]
         for other in spare:
             self.places.drop(other)

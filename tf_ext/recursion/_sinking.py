@@ -7,6 +7,7 @@ is read where it is made need not be kept in the frame.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
@@ -21,19 +22,22 @@ if TYPE_CHECKING:
     from tf_ext.recursion._lowering import Lowering
 
 
-def sink(lowering: Lowering, block: Block, conditional: tf.Operation) -> set[tf.Operation]:
+def sink(
+    lowering: Lowering, block: Block, conditional: tf.Operation, later: Sequence[tf.Tensor]
+) -> set[tf.Operation]:
     """Copies what only the branches need into them.
 
     Args:
       lowering: whose environment is told of the copies.
       block: the block that ends with the conditional.
-      conditional: the conditional operator; nothing follows it but the end of its region.
+      conditional: the conditional operator.
+      later: what is read after the conditional.
 
     Returns:
       The operators of `block` that it need not run any more.
     """
     resolve = lowering.environment.resolve
-    kept = [resolve(t).op for t in (conditional.inputs[0], *block.writes.values())]
+    kept = [resolve(t).op for t in (conditional.inputs[0], *block.writes.values(), *later)]
     kept += [op for op in block.ops if is_custom(op)]  # whose gradient refers to what is around it
     needed = graphs.ancestors(kept, lambda op: [t.op for t in lowering.operands(op)])
     spare = [op for op in block.ops if op not in needed]
