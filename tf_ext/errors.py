@@ -15,7 +15,6 @@ class TfExtError(Exception):
     __init__ = Exception.__init__
 
 
-
 class OperatorLibraryError(TfExtError, ImportError):
     """The operators cannot be had: TensorFlow or the operator library is absent, or the two do not fit.
 

@@ -149,9 +149,7 @@ def mapped(reduce: str, mode: str = "map") -> Program:
     if mode == "map":
         program.call(call, [g], [0, 1], [2], "map", [True, False], reduce=reduce)
     else:
-        program.call(
-            call, [g], [-1, 1], [2], "range", [True, False], reduce=reduce, start=4, limit=5, tables=[0, -2]
-        )
+        program.call(call, [g], [-1, 1], [2], "range", [True, False], reduce=reduce, start=4, limit=5, tables=[0, -2])
     program.block(
         f,
         program.graph(f, ["slot:2"], lambda y: {"slot:3": y + 0}),
@@ -373,20 +371,22 @@ def test_many_calls_need_no_more_memory_than_few():
 def test_error_names_the_subgraph_the_depth_and_the_operator():
     program = Program()
     f = program.function("halve", [INTEGER], [FLAG, INTEGER, INTEGER], results=[3])
-    program.block(f, program.graph(f, ["slot:0"], lambda n: {"slot:1": n > 5, "slot:2": n + 1}), switch=1, targets=[1, 2])
+    program.block(
+        f, program.graph(f, ["slot:0"], lambda n: {"slot:1": n > 5, "slot:2": n + 1}), switch=1, targets=[1, 2]
+    )
     inner = program.block(f, next=-1)
     program.call(inner, [f], [2], [3])
     program.block(f, program.graph(f, ["slot:0"], lambda n: {"slot:3": 6 // (n - n)}), rank=1)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)FloorDiv.*ivision by zero.*'halve' at depths 3 to 6"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"(?s)FloorDiv.*ivision by zero.*'halve' at depths 3 to 6"
+    ):
         run(program, [[0, 3]], map=True)
 
 
 def test_rows_of_different_shapes_run_in_batches_of_their_own():
     program = Program()
     f = program.function("f", [INTEGER], [row(None), row(None), row(), INTEGER, INTEGER], results=[3])
-    program.block(
-        f, program.graph(f, ["slot:0"], lambda n: {"slot:4": n, "slot:5": tf.zeros_like(n)}), next=1
-    )
+    program.block(f, program.graph(f, ["slot:0"], lambda n: {"slot:4": n, "slot:5": tf.zeros_like(n)}), next=1)
     call = program.block(f, next=2)
     program.call(call, [1], [-1], [1], "range", [True], reduce="stack", start=5, limit=4, tables=[-1])
     program.block(
@@ -405,7 +405,9 @@ def float_size(y):
 def test_strings_pass_through():
     program = Program()
     f = program.function("f", [row(dtype=tf.string), INTEGER], [FLAG, INTEGER, row(dtype=tf.string)], results=[4])
-    program.block(f, program.graph(f, ["slot:1"], lambda n: {"slot:2": n < 1, "slot:3": n - 1}), switch=2, targets=[2, 1])
+    program.block(
+        f, program.graph(f, ["slot:1"], lambda n: {"slot:2": n < 1, "slot:3": n - 1}), switch=2, targets=[2, 1]
+    )
     program.block(f, program.graph(f, ["slot:0"], lambda s: {"slot:4": tf.strings.join([s, "!"])}), rank=1)
     inner = program.block(f, next=3)
     program.call(inner, [f], [0, 3], [4])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_ext import recursion
 from tests.recursion.checking import FLOAT, INT, check, refuses_batching, vector
+from tf_ext import recursion
 
 # Children of node i; node 0 is the root.
 CHILDREN = [[1, 2, 3], [4, 5], [], [6], [], [7, 8, 9, 10], [], [], [], [11], [], []]

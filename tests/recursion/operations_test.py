@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_ext import recursion
 from tests.recursion.checking import BOTH, FLOAT, INT, check, logged, vector
+from tf_ext import recursion
 
 SIZE = 4
 RANDOM = np.random.default_rng(1)
@@ -72,7 +72,7 @@ def test_products_that_are_not_square():
     check_step(
         lambda n, x: tf.linalg.matvec(back, tf.nn.relu(tf.linalg.matvec(w, x, transpose_a=True)), transpose_a=True),
         watch=[w, back],
-    )  # noqa: E501
+    )
 
 
 def test_products_of_two_states_and_outer_products():

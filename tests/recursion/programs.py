@@ -13,9 +13,7 @@ def fibonacci(**limits: Any) -> Program:
     """`fib(n) = n if n < 2 else fib(n - 1) + fib(n - 2)`."""
     program = Program(**limits)
     fib = program.function("fib", [INTEGER], [FLAG, *[INTEGER] * 5], results=[6])
-    program.block(
-        fib, program.graph(fib, ["slot:0"], lambda n: {"slot:1": n < 2}), switch=1, targets=[2, 1], rank=0
-    )
+    program.block(fib, program.graph(fib, ["slot:0"], lambda n: {"slot:1": n < 2}), switch=1, targets=[2, 1], rank=0)
     program.block(fib, moves=[(6, 0)], rank=1)
     expand = program.block(
         fib, program.graph(fib, ["slot:0"], lambda n: {"slot:2": n - 1, "slot:3": n - 2}), next=3, rank=0

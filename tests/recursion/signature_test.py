@@ -34,7 +34,11 @@ def countdown(**limits):
         (INT, INT, "expected input_signature to be a list with one entry per argument, got TensorSpec"),
         ([INT], [INT, "x"], "expected output_signature to be a nest of tf.TensorSpec, got 'x'"),
         ([tf.TensorSpec(None)], INT, "whose number of dimensions is unknown; give it a shape"),
-        ([tf.RaggedTensorSpec([None, None])], INT, "expected input_signature to be a nest of tf.TensorSpec, got Ragged"),
+        (
+            [tf.RaggedTensorSpec([None, None])],
+            INT,
+            "expected input_signature to be a nest of tf.TensorSpec, got Ragged",
+        ),
     ],
 )
 def test_signatures(inputs, output, message):
@@ -124,7 +128,10 @@ def test_nested_arguments_of_another_structure():
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        (lambda n: n + 0.0 * tf.cast(n, tf.float32) if False else tf.cast(n, tf.float32), "expected dtype int32.*got dtype float32"),
+        (
+            lambda n: n + 0.0 * tf.cast(n, tf.float32) if False else tf.cast(n, tf.float32),
+            "expected dtype int32.*got dtype float32",
+        ),
         (lambda n: [n], "expected the structure of|expected"),
         (lambda n: None, "expected .*got None"),
         (lambda n: tf.stack([n, n]), r"expected dtype int32 and shape \(\), got .*\(2,\)"),
@@ -153,7 +160,12 @@ def test_shapes_that_only_the_run_tells():
         ((1, 1.0), {"in_axes": None}, ValueError, "maps no argument; call it directly"),
         (([1], [1.0]), {"reduce": "mean"}, ValueError, "expected reduce to be None or 'sum', got 'mean'"),
         (([1], [1.0]), {"reduce": "sum"}, ValueError, "for calls inside bodies; here use tf.reduce_sum"),
-        (([1], [1.0]), {"execution": "x"}, ValueError, r"execution to be one of \('auto', 'invoke', 'batched'\), got 'x'"),
+        (
+            ([1], [1.0]),
+            {"execution": "x"},
+            ValueError,
+            r"execution to be one of \('auto', 'invoke', 'batched'\), got 'x'",
+        ),
     ],
 )
 def test_map(arguments, options, error, message):
@@ -282,7 +294,9 @@ def test_calls_inside_a_python_while_over_tensors():
             n = f(n - 1)
         return n
 
-    with pytest.raises(recursion.UnsupportedOperationError, match="'f' is called inside .*turn the loop into a recursion"):
+    with pytest.raises(
+        recursion.UnsupportedOperationError, match="'f' is called inside .*turn the loop into a recursion"
+    ):
         f(2)
 
 
@@ -331,6 +345,7 @@ def test_jit_compile_is_refused():
     for execution in BOTH:
         run = tf.function(lambda n, e=execution: f(n, execution=e), jit_compile=True)
         with pytest.raises(
-            (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.NotFoundError), match="TfExtRecursion"
+            (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.NotFoundError),
+            match="TfExtRecursion",
         ):
             run(tf.constant(3))

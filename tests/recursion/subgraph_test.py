@@ -147,10 +147,9 @@ def test_conditions_inside_conditions():
                         return f(n - 1, x) * x
                     return f(n - 1, x + 1.0) - f(n - 2, x)
                 return tf.sin(f(n - 1, x))
-            elif n == 0:
+            if n == 0:
                 return x * x
-            else:
-                return x
+            return x
 
         return f
 
@@ -298,7 +297,7 @@ def test_results_that_are_constants():
         def body(n):
             if n == 0:
                 return 1.5, 7
-            x, y = f(n - 1)
+            x, _ = f(n - 1)
             return x, 3
 
         return f

@@ -15,7 +15,7 @@ except ModuleNotFoundError as _error:
         "Install one: pip install 'tensorflow-cpu>=2.21,<2.22'"
     ) from _error
 
-# ruff: noqa: E402  what follows needs TensorFlow
+
 from tf_ext.graph.autodiff import multi_gradients, new_graph, placeholder, stock_gradient, variable_spec
 from tf_ext.graph.branches import branch_graphs, is_conditional, nested_graphs, runs_op
 from tf_ext.graph.copying import copy_library, copy_op, extract_graph_def, plain_attrs, record_on_tapes

@@ -74,7 +74,7 @@ def _groups(ops: list[tf.Operation], batched: bool) -> list[list[tf.Operation]]:
             joins = fusible and before is not None and before.leading == leading and tensor.shape.num_elements() != 1
             level = max(level, levels.get(tensor.op, 0) + (before is not None and not joins))
         levels[op] = level
-        if fusible:
+        if leading is not None and fusible:
             places[op] = _Place(level, leading)
     leader = {op: op for op in places}
 

@@ -155,7 +155,12 @@ class Lowering:
             self.places.produce(op, to)
 
     def _postpone(
-        self, block: Block, conditional: tf.Operation, following: list[Block], stages: Stages, outputs: Sequence[tf.Tensor]
+        self,
+        block: Block,
+        conditional: tf.Operation,
+        following: list[Block],
+        stages: Stages,
+        outputs: Sequence[tf.Tensor],
     ) -> list[tf.Tensor]:
         """Moves what is read only after a conditional there; returns all tensors that are read there."""
         first = stages.count - len(following)

@@ -149,12 +149,12 @@ class Ranges:
         if graphs.constant_value(begin) is not None and graphs.constant_value(end) is not None:
             return None
         table = self._origin(table)
-        bounds = _only_element(begin), _only_element(end)
-        if any(bound is None for bound in bounds) or not self._environment.is_invariant(table):
+        bounds = [bound for bound in (_only_element(begin), _only_element(end)) if bound is not None]
+        if len(bounds) != 2 or not self._environment.is_invariant(table):
             return None
         if all(bound.op.type in ("StridedSlice", "GatherV2") and dynamic_index(bound.op) for bound in bounds):
             # Row splits, or what looks like them: the runtime checks that they are within the table.
-            return RowSlice(*bounds, self._environment.outer(table))
+            return RowSlice(bounds[0], bounds[1], self._environment.outer(table))
         return RowSlice(*_clamped(op, *bounds), self._environment.outer(table))
 
     def _origin(self, tensor: tf.Tensor) -> tf.Tensor:

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from tf_ext.recursion._lowering import Lowering
 
 
-def sink(
-    lowering: Lowering, block: Block, conditional: tf.Operation, later: Sequence[tf.Tensor]
-) -> set[tf.Operation]:
+def sink(lowering: Lowering, block: Block, conditional: tf.Operation, later: Sequence[tf.Tensor]) -> set[tf.Operation]:
     """Copies what only the branches need into them.
 
     Args:

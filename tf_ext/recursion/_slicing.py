@@ -28,8 +28,8 @@ def _strided_slice(emitter: BatchedEmitter, op: tf.Operation, inputs: list[Value
     x = inputs[0]
     before, after = x.row_shape, op.outputs[0].shape
     strides = graphs.constant_value(op.inputs[3])
-    known = x.stacked and before.is_fully_defined() and after.is_fully_defined() and strides is not None
-    if known and before.num_elements() == after.num_elements() and (strides > 0).all():
+    known = x.stacked and before.is_fully_defined() and after.is_fully_defined()
+    if known and before.num_elements() == after.num_elements() and strides is not None and bool((strides > 0).all()):
         return [emitter.reshape(x, after.as_list())]  # x[tf.newaxis], x[0] of one row
     if not (inputs[1].stacked or inputs[2].stacked) or before.rank is None:
         return None

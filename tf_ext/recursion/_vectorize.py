@@ -7,6 +7,8 @@ vectoriser (`pfor`) is asked, one operator at a time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 from tf_ext import graph as graphs
@@ -71,7 +73,7 @@ class BatchedEmitter(PlainEmitter):
             return tensor
         return tf.reshape(a.tensor, [-1, size if size is not None else tf.shape(a.tensor)[-1]])
 
-    def reshape(self, value: Value, row_shape: list[int | None]) -> Value:
+    def reshape(self, value: Value, row_shape: Sequence[int | None]) -> Value:
         """The value with another shape of its row."""
         if not value.stacked:
             return super().reshape(value, row_shape)

@@ -105,9 +105,7 @@ class SubGraph:
         if not callable(body):
             raise TypeError(f"SubGraph {self.name!r}: expected a function as its body, got {body!r}.")
         if self._body is not None:
-            raise ValueError(
-                f"SubGraph {self.name!r} is defined already; declare another SubGraph for another body."
-            )
+            raise ValueError(f"SubGraph {self.name!r} is defined already; declare another SubGraph for another body.")
         try:
             inspect.signature(body).bind(*self.input_signature)
         except TypeError as error:
@@ -244,7 +242,7 @@ def function(
 
     def decorate(body: Callable[..., Any]) -> SubGraph:
         subgraph = SubGraph(
-            name or getattr(body, "__name__", "function"),
+            name or str(getattr(body, "__name__", "function")),
             input_signature,
             output_signature,
             max_depth=max_depth,
@@ -258,7 +256,9 @@ def function(
 
 def _check_execution(subgraph: SubGraph, execution: str) -> None:
     if execution not in EXECUTIONS:
-        raise ValueError(f"SubGraph {subgraph.name!r}: expected execution to be one of {EXECUTIONS}, got {execution!r}.")
+        raise ValueError(
+            f"SubGraph {subgraph.name!r}: expected execution to be one of {EXECUTIONS}, got {execution!r}."
+        )
 
 
 def _check_inside(subgraph: SubGraph, execution: str, return_calls: bool) -> None:
