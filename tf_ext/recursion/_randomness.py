@@ -84,11 +84,8 @@ class Randomness:
         key = op.inputs[1].op
         if key.type != "StatelessRandomGetKeyCounter":
             return None
-        seed = graphs.read_through(key.inputs[0])
-        if not any(generator.leads_to(seed) for generator in self._generators):
-            return None
-        outer = self._environment.lookup(seed)
-        if outer is None:
+        outer = self._environment.lookup(self._environment.resolve(key.inputs[0]))
+        if outer is None or not any(generator.leads_to(outer.tensor, self._environment) for generator in self._generators):
             return None
         if key not in self._seeds:
             with self._environment.outer_graph.as_default(), tf.control_dependencies(None):
@@ -104,8 +101,10 @@ class _Generator:
     reads: list[tf.Operation]
     assigns: list[tf.Operation]
 
-    def leads_to(self, tensor: tf.Tensor) -> bool:
-        reads = set(self.reads)
+    def leads_to(self, tensor: tf.Tensor, environment: Environment) -> bool:
+        """Whether a tensor of the caller's graph depends on the state."""
+        outer = [environment.lookup(op.outputs[0]) for op in self.reads]
+        reads = {value.tensor.op for value in outer if value is not None}
         return bool(graphs.ancestors([tensor.op], lambda op: [t.op for t in op.inputs]) & reads)
 
     def advance(self, environment: Environment) -> None:
