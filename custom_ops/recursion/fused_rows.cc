@@ -42,6 +42,12 @@ TF_EXT_INLINE float Exp(float x) {
   return p * scale;
 }
 
+// Also where e^x, or the power of two in it, is out of the range of normal floats.
+TF_EXT_INLINE float WideExp(float x) {
+  const float half = Exp(0.5f * x);
+  return x > 87.0f || x < -86.0f ? half * half : Exp(x);
+}
+
 TF_EXT_INLINE float Sigmoid(float x) {
   const float y = 1.0f / (1.0f + Exp(-x));
   return x != x ? x : y;
@@ -88,14 +94,14 @@ TF_EXT_INLINE void Apply(RowOp op, float* to, const float* a, const float* b, in
     case RowOp::kSub: TF_EXT_LOOP2(x - y);
     case RowOp::kMul: TF_EXT_LOOP2(x * y);
     case RowOp::kDiv: TF_EXT_LOOP2(x / y);
-    case RowOp::kMax: TF_EXT_LOOP2(x < y ? y : x);
-    case RowOp::kMin: TF_EXT_LOOP2(y < x ? y : x);
+    case RowOp::kMax: TF_EXT_LOOP2((x > y || x != x) ? x : y);  // not a number in either comes through
+    case RowOp::kMin: TF_EXT_LOOP2((x < y || x != x) ? x : y);
     case RowOp::kNeg: TF_EXT_LOOP(-x);
     case RowOp::kSquare: TF_EXT_LOOP(x * x);
     case RowOp::kAbs: TF_EXT_LOOP(x < 0 ? -x : x);
     case RowOp::kRelu: TF_EXT_LOOP(x < 0 ? 0.0f : x);
     case RowOp::kSqrt: TF_EXT_LOOP(std::sqrt(x));
-    case RowOp::kExp: TF_EXT_LOOP(x != x ? x : (x > 88.8f ? HUGE_VALF : (x < -104.0f ? 0.0f : Exp(x))));
+    case RowOp::kExp: TF_EXT_LOOP(x != x ? x : WideExp(x));
     case RowOp::kSigmoid: TF_EXT_LOOP(Sigmoid(x));
     case RowOp::kTanh: TF_EXT_LOOP(Tanh(x));
     case RowOp::kSigmoidGrad: TF_EXT_LOOP2(y * x * (1.0f - x));

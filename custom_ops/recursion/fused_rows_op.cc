@@ -134,10 +134,15 @@ class FusedRowsOp : public OpKernel {
       if (view.kind == kLookedUp && (view.indices < 0 || view.indices >= static_cast<int>(wrap_.size()))) return false;
       any_row |= view.kind == kRow || view.kind == kLookedUp;
     }
+    std::vector<int64_t> written(shapes_.size());
     for (const auto& [output, offset] : outputs_) {
       if (output < 0 || output >= ctx->num_outputs() || offset < 0) return false;
       const PartialTensorShape& shape = shapes_[output];
       if (shape.unknown_rank() || shape.dims() < 1 || shape.dim_size(shape.dims() - 1) < offset + width_) return false;
+      written[output] += width_;
+    }
+    for (size_t i = 0; i < shapes_.size(); ++i) {
+      if (shapes_[i].dims() < 1 || written[i] != shapes_[i].dim_size(shapes_[i].dims() - 1)) return false;
     }
     for (const RowInstruction& i : program_) {
       if (i.op < RowOp::kCopy || i.op >= RowOp::kNumOps || i.to < static_cast<int>(inputs_.size())) return false;

@@ -118,7 +118,7 @@ absl::Status InvokeRun::NumRows(Frame* frame, const CallSpec& call, int64_t* sta
   if (call.mode == CallSpec::Mode::kRange) {
     TF_ASSIGN_OR_RETURN(*start, Integer(frame->slots[call.start], "the start of a range"));
     TF_ASSIGN_OR_RETURN(const int64_t limit, Integer(frame->slots[call.limit], "the limit of a range"));
-    *rows = std::max<int64_t>(0, limit - *start);
+    *rows = RangeSize(*start, limit);
     return absl::OkStatus();
   }
   *rows = -1;

@@ -106,6 +106,14 @@ struct Program {
   static absl::StatusOr<Program> Parse(const std::string& serialized);
 };
 
+// How many integers there are from `start` up to `limit`; the largest int64 where there are more than that.
+inline int64_t RangeSize(int64_t start, int64_t limit) {
+  if (limit <= start) return 0;
+  const uint64_t size = static_cast<uint64_t>(limit) - static_cast<uint64_t>(start);
+  const uint64_t largest = static_cast<uint64_t>(INT64_MAX);
+  return static_cast<int64_t>(size < largest ? size : largest);
+}
+
 // The identity of a call: depends on the path of calls that led to it and on nothing else.
 inline uint64_t ChildUid(uint64_t parent, int64_t site, int64_t index) {
   uint64_t z = parent + 0x9E3779B97F4A7C15ull * static_cast<uint64_t>(site + 2) +

@@ -161,6 +161,19 @@ std::vector<BlockInfo> BlockStore::TakeInfos() {
   return infos;
 }
 
+namespace {
+
+// Whether rows of two blocks have the same shape: equal bytes are not enough, [2, 3] is not [3, 2].
+bool SameRows(const tensorflow::TensorShape& a, const tensorflow::TensorShape& b) {
+  if (a.dims() != b.dims()) return false;
+  for (int d = 1; d < a.dims(); ++d) {
+    if (a.dim_size(d) != b.dim_size(d)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 absl::Status BlockStore::Check(absl::Span<const Ref> refs) const {
   if (refs[0].block < 0) return absl::InternalError("A block reads a slot that was never written.");
   const RowBlock& first = blocks_[refs[0].block];
@@ -170,7 +183,7 @@ absl::Status BlockStore::Check(absl::Span<const Ref> refs) const {
     last = ref.block;
     if (last < 0) return absl::InternalError("A block reads a slot that was never written.");
     const RowBlock& block = blocks_[last];
-    if (block.row_bytes != first.row_bytes || block.info.dtype != first.info.dtype) {
+    if (block.info.dtype != first.info.dtype || !SameRows(block.info.shape, first.info.shape)) {
       return absl::InvalidArgumentError(absl::StrCat("Values of different shapes cannot be stacked: rows of ",
                                                      first.info.shape.DebugString(), " and of ",
                                                      block.info.shape.DebugString(), "."));

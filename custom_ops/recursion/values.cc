@@ -47,8 +47,8 @@ absl::StatusOr<Tensor> Stack(absl::Span<const Tensor> rows) {
   TensorShape shape = rows[0].shape();
   shape.InsertDim(0, rows.size());
   Tensor stacked(rows[0].dtype(), shape);
-  char* to = const_cast<char*>(stacked.tensor_data().data());
   const bool plain = tensorflow::DataTypeCanUseMemcpy(rows[0].dtype());
+  char* to = plain ? const_cast<char*>(stacked.tensor_data().data()) : nullptr;
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].shape() != rows[0].shape() || rows[i].dtype() != rows[0].dtype()) {
       return absl::InvalidArgumentError(

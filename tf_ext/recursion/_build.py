@@ -96,6 +96,10 @@ def _encode(trace: Trace, lowering: Lowering, block_graphs: dict[int, BlockGraph
         numbers[index] = {kind: encoder.add_graph(forward), f"{kind}_grad": encoder.add_graph(backward)}
     subgraphs = [body.subgraph for body in trace.bodies]
     tables = {table for block in lowering.blocks for call in block.calls for table in call.tables}
+    if any(dtype.is_complex for function in lowering.functions for dtype in function.slot_types):
+        builder.errors.append(
+            "its calls pass complex values, through which no gradient flows; pass real and imaginary parts"
+        )
     slices = sorted(builder.slices | {table for table in tables if table >= 0 and env[table].dtype.is_floating})
     return encoder.encode(
         lowering.functions,

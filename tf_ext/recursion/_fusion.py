@@ -110,8 +110,8 @@ def _leading(op: tf.Operation) -> tuple[int | None, ...] | None:
     if op.control_inputs or len(op.inputs) == (op.type == "AddN") or any(t.dtype != tf.float32 for t in op.outputs):
         return None
     shapes = [t.shape for t in op.outputs]
-    if any(shape.rank in (None, 0) or shape.as_list()[-1] is None for shape in shapes):
-        return None
+    if any(shape.rank in (None, 0) or (shape.as_list()[-1] or 0) < 2 for shape in shapes):
+        return None  # single numbers have no rows to speak of, and look like constants
     leading = tuple(shapes[0].as_list()[:-1])
     if None in leading and leading != (None,):
         return None

@@ -64,7 +64,7 @@ def _split_v_fits(op: tf.Operation) -> bool:
 def _concat_fits(op: tf.Operation) -> bool:
     parts = [t.shape.as_list() if t.shape.rank else [None] for t in op.inputs[:-1]]
     same = all(part[:-1] == op.outputs[0].shape.as_list()[:-1] and part[-1] is not None for part in parts)
-    return same and _is_last_axis(op, op.inputs[-1], op.outputs[0].shape.rank)
+    return same and all(part[-1] > 1 for part in parts) and _is_last_axis(op, op.inputs[-1], op.outputs[0].shape.rank)
 
 
 def _row_at_fits(op: tf.Operation) -> bool:
@@ -220,6 +220,7 @@ class LaneProgram:
         node.attr["num_indices"].i = len(self._indices)
         node.attr["Tindices"].type = next(iter(self.index_types), tf.int32).as_datatype_enum
         node.attr["wrap"].list.b.extend(wrap for _, wrap in self._indices.values())
+        node.attr["code"].list.SetInParent()
         node.attr["num_inputs"].i = len(self._inputs)
         node.attr["num_outputs"].i = len(self.outputs)
         node.attr["width"].i = self._width
