@@ -9,7 +9,7 @@ namespace batched {
 Agenda::Agenda(const BatchedPlan& plan) : blocks_(plan.blocks.size()) {
   for (size_t b = 0; b < blocks_.size(); ++b) {
     blocks_[b].plain.block = b;
-    blocks_[b].plain.rank = std::min(std::max(plan.blocks[b].spec->rank, 0), kNumRanks - 1);
+    blocks_[b].plain.rank = std::min(std::max(plan.blocks[b].rank, 0), kNumRanks - 1);
   }
 }
 

@@ -86,7 +86,7 @@ Frame* BatchedRun::Return(const BlockSpec& block, Frame* frame) {
       Release(slot);
       slot = result;
     } else {
-      lists_[parent->slots()[call->results[r]].row][frame->index] = result;
+      lists_.Rows(parent->slots()[call->results[r]])[frame->index] = result;
     }
     if (frame->serial >= 0) {
       Hold(result);
@@ -154,17 +154,21 @@ absl::Status BatchedRun::CallMapped(const BlockSpec& block, int c, const Frames&
   int64_t total = 0;
   for (size_t i = 0; i < frames.size(); ++i) {
     TF_ASSIGN_OR_RETURN(sizes[i], MappedSize(call, frames[i], &starts[i]));
+    if (sizes[i] > program_.max_live_calls - live_ - total) return TooManyCalls(program_, program_.functions[call.callees[0]]);
     total += sizes[i];
-    if (live_ + total > program_.max_live_calls) return TooManyCalls(program_, program_.functions[call.callees[0]]);
   }
   std::vector<std::vector<Ref>> first(call.args.size());
   TF_RETURN_IF_ERROR(MappedArguments(call, frames, sizes, starts, &first));
+  for (int slot : call.results) {
+    const int list = lists_.New(sizes);
+    for (size_t i = 0; i < frames.size(); ++i) {
+      Ref& held = frames[i]->slots()[slot];
+      Release(held);
+      held = Lists::Slot(list, i);
+    }
+  }
   for (size_t i = 0; i < frames.size(); ++i) {
     Frame* frame = frames[i];
-    for (int slot : call.results) {
-      Release(frame->slots()[slot]);
-      frame->slots()[slot] = Ref{kListBlock, lists_.New(sizes[i])};
-    }
     --frame->pending;
     frame->pending += sizes[i];
     TF_ASSIGN_OR_RETURN(const int callee, Callee(call, frame));
@@ -192,7 +196,7 @@ absl::StatusOr<int64_t> BatchedRun::MappedSize(const CallSpec& call, Frame* fram
   if (call.mode == CallSpec::Mode::kRange) {
     TF_ASSIGN_OR_RETURN(*start, Integer(frame->slots()[call.start]));
     TF_ASSIGN_OR_RETURN(const int64_t limit, Integer(frame->slots()[call.limit]));
-    return limit > *start ? limit - *start : 0;
+    return RangeSize(*start, limit);
   }
   int64_t size = -1;
   for (size_t a = 0; a < call.args.size(); ++a) {
@@ -288,8 +292,8 @@ void BatchedRun::MakeKey(const BlockPlan& block, Frame* frame) {
   for (const SlotRead& read : block.reads) {
     if (!read.keyed) continue;
     Ref ref = frame->slots()[read.slot];
-    if (ref.block == kListBlock) {
-      const std::vector<Ref>& list = lists_[ref.row];
+    if (IsList(ref)) {
+      const absl::Span<const Ref> list = lists_.Rows(ref);
       if (read.kind == SlotKind::kStack) key_.push_back(list.size());
       ref = list.empty() ? Ref() : list[0];
     }

@@ -131,7 +131,10 @@ void BatchedRun::CollectRefs(const BlockPlan& block, const Frames& frames, int n
     offsets_[r].assign(1, 0);
     for (Frame* frame : frames) {
       const Ref ref = frame->slots()[slot];
-      if (ref.block == kListBlock) refs.insert(refs.end(), lists_[ref.row].begin(), lists_[ref.row].end());
+      if (IsList(ref)) {
+        const absl::Span<const Ref> rows = lists_.Rows(ref);
+        refs.insert(refs.end(), rows.begin(), rows.end());
+      }
       offsets_[r].push_back(refs.size());
     }
   }
@@ -308,7 +311,7 @@ absl::Status BatchedRun::Finish(RunResult* result) {
 }  // namespace batched
 
 absl::Status RunBatched(tensorflow::OpKernelContext* ctx, RunRequest request, RunResult* result) {
-  TF_ASSIGN_OR_RETURN(std::shared_ptr<const batched::BatchedPlan> plan, batched::BatchedPlan::Create(request.program));
+  TF_ASSIGN_OR_RETURN(std::shared_ptr<const batched::BatchedPlan> plan, request.program->batched_plan());
   return batched::BatchedRun(ctx, std::move(plan), std::move(request)).Run(result);
 }
 

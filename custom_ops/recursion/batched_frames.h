@@ -6,14 +6,16 @@
 #include <memory>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "custom_ops/recursion/rows.h"
 
 namespace tf_ext {
 namespace recursion {
 namespace batched {
 
-// A slot with this for its block holds a list: `row` numbers it in the run's Lists.
+// A slot with this for its block, or less, holds the results of a mapped call: see Lists.
 constexpr int32_t kListBlock = -2;
+inline bool IsList(Ref ref) { return ref.block <= kListBlock; }
 
 // One call. Its slots follow it in memory: a run can have millions of frames.
 struct Frame {
@@ -90,10 +92,11 @@ class FramePool {
   std::vector<std::unique_ptr<char[]>> slabs_;
 };
 
-// Results of mapped calls: one list per frame and result slot.
+// Results of mapped calls, while they come in. The calls that a batch of frames makes at one place share the memory.
 class Lists {
  public:
-  int New(int64_t size) {
+  // Lists of sizes[0], sizes[1], ... rows; the slot of the i-th frame is to hold Slot(list, i).
+  int New(absl::Span<const int64_t> sizes) {
     int index = lists_.size();
     if (free_.empty()) {
       lists_.emplace_back();
@@ -101,21 +104,35 @@ class Lists {
       index = free_.back();
       free_.pop_back();
     }
-    lists_[index].assign(size, Ref());
+    List& list = lists_[index];
+    list.starts.assign(1, 0);
+    for (int64_t size : sizes) list.starts.push_back(list.starts.back() + size);
+    list.rows.assign(list.starts.back(), Ref());
+    list.users = sizes.size();
     return index;
   }
-  // Gives up the list's rows too.
-  void Release(int list, BlockStore& store) {
-    for (const Ref& ref : lists_[list]) {
+  static Ref Slot(int list, int32_t frame) { return Ref{kListBlock - list, frame}; }
+
+  absl::Span<Ref> Rows(Ref slot) {
+    List& list = lists_[kListBlock - slot.block];
+    const int32_t start = list.starts[slot.row];
+    return absl::MakeSpan(list.rows.data() + start, list.starts[slot.row + 1] - start);
+  }
+  void Release(Ref slot, BlockStore& store) {
+    for (const Ref& ref : Rows(slot)) {
       if (ref.block >= 0) store.Release(ref.block);
     }
-    free_.push_back(list);
+    const int index = kListBlock - slot.block;
+    if (--lists_[index].users == 0) free_.push_back(index);
   }
-  std::vector<Ref>& operator[](int list) { return lists_[list]; }
-  const std::vector<Ref>& operator[](int list) const { return lists_[list]; }
 
  private:
-  std::vector<std::vector<Ref>> lists_;
+  struct List {
+    std::vector<Ref> rows;
+    std::vector<int32_t> starts;
+    int32_t users = 0;
+  };
+  std::vector<List> lists_;
   std::vector<int32_t> free_;
 };
 

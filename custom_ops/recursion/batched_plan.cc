@@ -16,12 +16,14 @@ class Planner {
 
   absl::Status Plan() {
     FindSlotKinds();
+    FindLeaves();
     plan_->blocks.resize(program_.blocks.size());
     for (size_t b = 0; b < program_.blocks.size(); ++b) {
       BlockPlan& block = plan_->blocks[b];
       block.index = b;
       block.spec = &program_.blocks[b];
       block.function = &program_.functions[block.spec->function];
+      block.rank = block.spec->rank == 0 && !leads_to_calls_[b] ? 1 : block.spec->rank;
       TF_RETURN_IF_ERROR(CheckSelectors(block));
       if (block.spec->batched < 0) continue;
       TF_ASSIGN_OR_RETURN(block.graph, plan_->compiled->graph(block.spec->batched));
@@ -43,6 +45,21 @@ class Planner {
         if (call.mode == CallSpec::Mode::kOne) continue;
         const SlotKind kind = call.reduce == CallSpec::Reduce::kSum ? SlotKind::kSum : SlotKind::kStack;
         for (int slot : call.results) plan_->slot_kinds[block.function][slot] = kind;
+      }
+    }
+  }
+
+  void FindLeaves() {
+    leads_to_calls_.resize(program_.blocks.size());
+    bool changed = true;
+    while (changed) {
+      changed = false;
+      for (size_t b = 0; b < program_.blocks.size(); ++b) {
+        const BlockSpec& block = program_.blocks[b];
+        bool leads = !block.calls.empty() || (block.next >= 0 && leads_to_calls_[block.next]);
+        for (int target : block.targets) leads |= leads_to_calls_[target];
+        changed |= leads && !leads_to_calls_[b];
+        leads_to_calls_[b] = leads;
       }
     }
   }
@@ -218,13 +235,14 @@ class Planner {
 
   BatchedPlan* plan_;
   const Program& program_;
+  std::vector<bool> leads_to_calls_;  // by block
 };
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const BatchedPlan>> BatchedPlan::Create(std::shared_ptr<CompiledProgram> compiled) {
+absl::StatusOr<std::shared_ptr<const BatchedPlan>> BatchedPlan::Create(CompiledProgram* compiled) {
   auto plan = std::make_shared<BatchedPlan>();
-  plan->compiled = std::move(compiled);
+  plan->compiled = compiled;
   TF_RETURN_IF_ERROR(Planner(plan.get()).Plan());
   return std::shared_ptr<const BatchedPlan>(std::move(plan));
 }

@@ -63,6 +63,7 @@ struct SlotGradient {
 
 struct BlockPlan {
   int index = 0;
+  int rank = 0;  // see BlockSpec; a block from which no call can follow is no longer expanding
   const BlockSpec* spec = nullptr;
   const FunctionSpec* function = nullptr;
   const CompiledGraph* graph = nullptr;  // null: nothing to compute
@@ -85,13 +86,13 @@ struct BlockPlan {
 };
 
 struct BatchedPlan {
-  std::shared_ptr<CompiledProgram> compiled;
+  CompiledProgram* compiled = nullptr;  // which owns this
   std::vector<BlockPlan> blocks;
   std::vector<std::vector<SlotKind>> slot_kinds;  // by function and slot
   bool needs_uid = false;                          // some block reads it
 
   const Program& program() const { return compiled->program(); }
-  static absl::StatusOr<std::shared_ptr<const BatchedPlan>> Create(std::shared_ptr<CompiledProgram> compiled);
+  static absl::StatusOr<std::shared_ptr<const BatchedPlan>> Create(CompiledProgram* compiled);
 };
 
 }  // namespace batched

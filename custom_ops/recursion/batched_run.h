@@ -74,8 +74,8 @@ class BatchedRun {
   void Release(Ref ref) {
     if (ref.block >= 0) {
       store_.Release(ref.block);
-    } else if (ref.block == kListBlock) {
-      lists_.Release(ref.row, store_);
+    } else if (IsList(ref)) {
+      lists_.Release(ref, store_);
     }
   }
   void Set(Ref& slot, Ref value) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "custom_ops/recursion/batched_plan.h"
 #include "custom_ops/recursion/graph_compiler.h"
 #include "custom_ops/recursion/invoke_plan.h"
 #include "custom_ops/recursion/product_kernels.h"
@@ -160,6 +161,11 @@ class CompiledProgramImpl : public CompiledProgram {
 std::shared_ptr<const InvokePlan> CompiledProgram::invoke_plan() {
   absl::call_once(invoke_plan_once_, [this]() { invoke_plan_ = MakeInvokePlan(*program_); });
   return invoke_plan_;
+}
+
+absl::StatusOr<std::shared_ptr<const batched::BatchedPlan>> CompiledProgram::batched_plan() {
+  absl::call_once(batched_plan_once_, [this]() { batched_plan_ = batched::BatchedPlan::Create(this); });
+  return batched_plan_;
 }
 
 absl::StatusOr<std::shared_ptr<CompiledProgram>> CompiledProgram::Create(std::shared_ptr<const Program> program,

@@ -12,6 +12,7 @@
 
 #include "absl/base/call_once.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "custom_ops/recursion/program.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -24,6 +25,9 @@ namespace recursion {
 // worker thread: a Step is not shared between threads).
 class Step;
 struct InvokePlan;
+namespace batched {
+struct BatchedPlan;
+}
 
 class CompiledGraph {
  public:
@@ -58,6 +62,8 @@ class CompiledProgram {
 
   // What the invoke executor derives from the program, once.
   std::shared_ptr<const InvokePlan> invoke_plan();
+  // What the batched executor derives; compiles the batched graphs. Refers to this program, and lives as long.
+  absl::StatusOr<std::shared_ptr<const batched::BatchedPlan>> batched_plan();
 
  protected:
   std::shared_ptr<const Program> program_;
@@ -65,6 +71,8 @@ class CompiledProgram {
  private:
   absl::once_flag invoke_plan_once_;
   std::shared_ptr<const InvokePlan> invoke_plan_;
+  absl::once_flag batched_plan_once_;
+  absl::StatusOr<std::shared_ptr<const batched::BatchedPlan>> batched_plan_;
 };
 
 }  // namespace recursion
