@@ -21,7 +21,7 @@ from tf_ext.graph.branches import branch_graphs, is_conditional, nested_graphs, 
 from tf_ext.graph.copying import copy_library, copy_op, extract_graph_def, plain_attrs, record_on_tapes
 from tf_ext.graph.tracing import autograph, flatten_up_to, loop_around, note_variables, trace_function
 from tf_ext.graph.vectorizing import vectorize_op
-from tf_ext.graph.walking import ancestors, constant_value, is_stateful, read_through, topological
+from tf_ext.graph.walking import ancestors, constant_value, is_captured_from, is_stateful, read_through, topological
 
 __all__ = [
     "ancestors",
@@ -32,6 +32,7 @@ __all__ = [
     "copy_op",
     "extract_graph_def",
     "flatten_up_to",
+    "is_captured_from",
     "is_conditional",
     "is_stateful",
     "loop_around",

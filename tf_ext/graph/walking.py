@@ -96,3 +96,13 @@ def read_through(tensor: tf.Tensor) -> tf.Tensor:
             tensor = op.inputs[0]  # x[...]: what indexing a ragged tensor leaves behind
         else:
             return tensor
+
+
+def is_captured_from(tensor: tf.Tensor, source: tf.Tensor) -> bool:
+    """Whether `tensor` is `source`, or a placeholder for it in a graph inside of that of `source`."""
+    while tensor is not source:
+        outer = [outer for outer, inner in getattr(tensor.graph, "captures", ()) if inner is tensor]
+        if not outer or not hasattr(outer[0], "graph"):
+            return False
+        tensor = outer[0]
+    return True

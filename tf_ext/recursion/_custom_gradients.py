@@ -94,7 +94,7 @@ class CustomGradients:
         if getattr(tensor, "graph", None) is op.graph:
             return tensor
         for outer, inner in op.graph.captures:
-            if outer is tensor:
+            if graphs.is_captured_from(outer, tensor):
                 return inner
         caller = self._environment.outer_graph
         if hasattr(tensor, "numpy"):

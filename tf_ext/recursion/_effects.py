@@ -9,7 +9,6 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tf_ext import graph as graphs
-from tf_ext.recursion._custom_gradients import is_custom
 from tf_ext.recursion._environment import READS, Environment
 from tf_ext.recursion._tracing import Body, Trace
 from tf_ext.recursion.errors import UnsupportedOperationError
@@ -18,6 +17,13 @@ CALLS = frozenset({"TfExtRecursionCall", "TfExtStatefulRecursionCall"})
 # Rewritten to draw from the call's own stream, so that they have no state that calls share.
 RANDOM = frozenset({"RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal"})
 _CHECKS = frozenset({"Assert"})
+# Without effects, and defined for all operands.
+_TOTAL = frozenset(
+    """
+    Abs Add AddV2 Cast Const Equal Greater GreaterEqual Identity IsFinite IsInf IsNan Less LessEqual LogicalAnd LogicalNot
+    LogicalOr Maximum Minimum Mul Neg NoOp NotEqual OnesLike Placeholder Shape Sign Size Sub ZerosLike
+    """.split()
+)
 
 
 class Effects:
@@ -26,7 +32,7 @@ class Effects:
     def __init__(self, trace: Trace, environment: Environment) -> None:
         """Looks at all bodies; `environment` knows their captures and what was moved out of them."""
         self._environment = environment
-        self._is_split: dict[tf.Operation, bool] = {}
+        self._is_choice: dict[tf.Operation, bool] = {}
         self._ordered: dict[tf.Operation, bool] = {}
         for graph in all_graphs(trace.bodies):
             _refuse_hidden_calls(graph)
@@ -35,18 +41,25 @@ class Effects:
         self._spread(trace.bodies)
 
     def is_split(self, op: tf.Operation) -> bool:
-        """Whether the body is cut at `op`: a call, or a conditional with something in it that cannot run as a whole."""
-        if op not in self._is_split:
-            self._is_split[op] = op.type in CALLS or (
-                graphs.is_conditional(op)
-                and any(self._splits(inner) for graph in graphs.branch_graphs(op) for inner in graph.get_operations())
-            )
-        return self._is_split[op]
+        """Whether the body is cut at `op`: a call, or a conditional that is more than a choice of two numbers."""
+        return op.type in CALLS or (graphs.is_conditional(op) and not self.is_choice(op))
 
-    def _splits(self, op: tf.Operation) -> bool:
-        """Whether a conditional with `op` in a branch has to be cut: `op` is treated otherwise than it stands there."""
-        special = op.type in RANDOM or op.type in _CHECKS or is_custom(op) or op in self._environment.moved
-        return special or self.is_split(op)
+    def is_choice(self, op: tf.Operation) -> bool:
+        """Whether `op` is a conditional of which both branches can be computed and one result taken.
+
+        So for the numbers and truth values that `and`, `or` and small conditional expressions leave behind; where
+        gradients may flow, what is not chosen must not be computed (0 * inf).
+        """
+        if op not in self._is_choice:
+            self._is_choice[op] = op.type in ("If", "StatelessIf") and all(
+                t.shape.rank == 0 and not t.dtype.is_floating and not t.dtype.is_complex for t in op.outputs
+            )
+            self._is_choice[op] &= all(
+                inner.type in _TOTAL or self.is_choice(inner)
+                for graph in (graphs.branch_graphs(op) if self._is_choice[op] else ())
+                for inner in graph.get_operations()
+            )
+        return self._is_choice[op]
 
     def is_ordered(self, op: tf.Operation) -> bool:
         """Whether `op` has to keep its place in the program's order."""

@@ -18,6 +18,11 @@ def dynamic_index(op: tf.Operation) -> tuple[tf.Tensor, tf.Tensor, bool] | None:
         masks = [op.get_attr(f"{m}_mask") for m in ("begin", "end", "ellipsis", "new_axis")]
         stride = graphs.constant_value(op.inputs[3])
         index = op.inputs[1].op.inputs
-        if masks == [0, 0, 0, 0] and len(index) == 1 and np.array_equal(np.asarray(stride), [1]) and index[0].shape.rank == 0:
+        if (
+            masks == [0, 0, 0, 0]
+            and len(index) == 1
+            and np.array_equal(np.asarray(stride), [1])
+            and index[0].shape.rank == 0
+        ):
             return op.inputs[0], index[0], True
     return None

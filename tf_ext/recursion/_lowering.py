@@ -34,7 +34,9 @@ class Lowering:
         self.blocks: list[Block] = []
         self.places = Places(environment, self.functions)
         self.custom_gradients = CustomGradients(environment)
-        self.ranges = Ranges(_effects.all_graphs(trace.bodies), environment, effects.is_split)
+        all_graphs = _effects.all_graphs(trace.bodies)
+        self.ranges = Ranges(all_graphs, environment, effects.is_split)
+        self._inline_choices(all_graphs)
         self._calls = CallLowering(self)
         self._order: dict[tf.Operation, int] = {}  # of the program, dependencies first
         for body in trace.bodies:
@@ -51,8 +53,23 @@ class Lowering:
 
     def operands(self, op: tf.Operation) -> list[tf.Tensor]:
         """What has to be computed before `op`, for its gradient too."""
+        resolve = self.environment.resolve
+        if graphs.is_conditional(op) and self.effects.is_choice(op):
+            branches = graphs.branch_graphs(op)
+            inner = [t for graph in branches for other in graph.get_operations() for t in self.operands(other)]
+            inner += [resolve(t) for graph in branches for t in graph.outputs]
+            return [resolve(op.inputs[0]), *(t for t in inner if not any(t.graph is graph for graph in branches))]
         captured = self.custom_gradients.captures(op)
-        return self.ranges.operands(op) + [self.environment.resolve(t) for t in captured]
+        return self.ranges.operands(op) + [resolve(t) for t in captured]
+
+    def _inline_choices(self, all_graphs: list[tf.Graph]) -> None:
+        """Lets the operators of branches that are computed where their conditional stands read what is around it."""
+        for graph in all_graphs:
+            for op in graph.get_operations():
+                if graphs.is_conditional(op) and self.effects.is_choice(op):
+                    for branch in graphs.branch_graphs(op):
+                        for inner, tensor in zip(branch.inputs, op.inputs[1:], strict=True):
+                            self.rename(inner, tensor)
 
     def _drop_unreachable(self) -> None:
         """Numbers the blocks anew without those that nothing leads to."""

@@ -85,7 +85,9 @@ class Randomness:
         if key.type != "StatelessRandomGetKeyCounter":
             return None
         outer = self._environment.lookup(self._environment.resolve(key.inputs[0]))
-        if outer is None or not any(generator.leads_to(outer.tensor, self._environment) for generator in self._generators):
+        if outer is None or not any(
+            generator.leads_to(outer.tensor, self._environment) for generator in self._generators
+        ):
             return None
         if key not in self._seeds:
             with self._environment.outer_graph.as_default(), tf.control_dependencies(None):

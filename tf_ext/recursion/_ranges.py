@@ -124,7 +124,7 @@ class Ranges:
             elif graphs.is_conditional(op):
                 places = [i for i, t in enumerate(op.inputs) if t is tensor]
                 inner = [g.inputs[i - 1] for g in graphs.branch_graphs(op) for i in places if i > 0]
-                fits = self._is_split(op) and 0 not in places and all(self.only_sliced(t) for t in inner)
+                fits = 0 not in places and all(self.only_sliced(t) for t in inner)
             else:
                 mapped = op.get_attr("mapped") if op.type in CALLS else []
                 fits = op.type in ("Size", "Shape") or all(

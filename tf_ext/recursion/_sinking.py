@@ -36,7 +36,8 @@ def sink(lowering: Lowering, block: Block, conditional: tf.Operation, later: Seq
     """
     resolve = lowering.environment.resolve
     kept = [resolve(t).op for t in (conditional.inputs[0], *block.writes.values(), *later)]
-    kept += [op for op in block.ops if is_custom(op)]  # whose gradient refers to what is around it
+    # Their gradients or branches refer to what is around them.
+    kept += [op for op in block.ops if is_custom(op) or graphs.is_conditional(op)]
     needed = graphs.ancestors(kept, lambda op: [t.op for t in lowering.operands(op)])
     spare = [op for op in block.ops if op not in needed]
     if not any(op.type in HEAVY or any(t.shape.rank != 0 for t in op.outputs) for op in spare):

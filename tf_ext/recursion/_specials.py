@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+from tf_ext import graph as graphs
 from tf_ext.ops import recursion as kernels
 from tf_ext.recursion._block_graph import Value
 from tf_ext.recursion._custom_gradients import is_custom
@@ -76,6 +77,18 @@ def _matrix_product(emitter: PlainEmitter, op: tf.Operation) -> list[Value] | No
     return None
 
 
+def _choice(emitter: PlainEmitter, op: tf.Operation) -> list[Value] | None:
+    """Both branches of a small conditional, and of each result the one that counts."""
+    if not graphs.is_conditional(op) or not emitter.lowering.effects.is_choice(op):
+        return None
+    condition = emitter.value(op.inputs[0])
+    no, yes = ([emitter.value(t) for t in graph.outputs] for graph in graphs.branch_graphs(op))
+    return [
+        Value(tf.where(condition.tensor, y.tensor, n.tensor), condition.stacked or y.stacked or n.stacked)
+        for y, n in zip(yes, no, strict=True)
+    ]
+
+
 def _row_lookup(emitter: PlainEmitter, op: tf.Operation) -> list[Value] | None:
     """`table[i]` and `tf.gather(table, i)` with a captured table: one kernel, and slices as its gradient."""
     found = dynamic_index(op)
@@ -111,4 +124,5 @@ _SPECIALS: list[Special] = [
     _matrix_product,
     _row_lookup,
     _row_count,
+    _choice,
 ]
