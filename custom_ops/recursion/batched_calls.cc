@@ -110,7 +110,7 @@ absl::StatusOr<Frame*> BatchedRun::NewFrame(int function, Frame* parent, int cal
   frame->index = index;
   frame->serial = -1;
   if (parent == nullptr) {
-    frame->depth = 0;
+    frame->depth = 1;
     frame->uid = ChildUid(0, -1, index);
   } else {
     frame->depth = parent->depth + (spec.is_branch ? 0 : 1);

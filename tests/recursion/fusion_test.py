@@ -144,3 +144,12 @@ def test_gradients_through_complex_values_are_refused():
 
     with pytest.raises(recursion.UnsupportedOperationError, match="complex values"):
         slope(x)
+
+
+@pytest.mark.parametrize("execution", EXECUTIONS)
+def test_depth_is_counted_alike(execution):
+    graph = recursion.SubGraph("count", [INT], INT, max_depth=5)
+    graph.define(lambda n: tf.cond(n > 0, lambda: graph(n - 1) + 1, lambda: n), autograph=False)
+    assert graph(4, execution=execution) == 4  # five calls, the first included
+    with pytest.raises(tf.errors.ResourceExhaustedError, match="max_depth = 5"):
+        graph(5, execution=execution)
