@@ -60,7 +60,7 @@ $(STAMPS)/ops: $(SOURCES) $(STAMPS)/install
 	@touch $@
 
 $(STAMPS)/dev $(STAMPS)/docs: $(STAMPS)/%: $(STAMPS)/install
-	$(call say,Installing what `$*` needs)
+	$(call say,Installing what the target $* needs)
 	@$(PIP) install $(EDITABLE) ".[$*]"
 	@$(KEEP_PATH_ONLY)
 	@touch $@

@@ -237,21 +237,13 @@ def test_a_variable_that_a_body_assigns_has_no_gradient_but_a_value(execution):
     w.assign([1.0, 2.0, 3.0])
     assert_close(f(3, X, execution=execution), expected, 1e-6)
 
-<<<<<<< working
     def slope():
-=======
-    def gradient():
->>>>>>> landed
         with tf.GradientTape() as tape:
             y = tf.reduce_sum(f(3, X, execution=execution))
         return tape.gradient(y, w)
 
     with pytest.raises(recursion.UnsupportedOperationError, match="also assigns"):
-<<<<<<< working
         slope()
-=======
-        gradient()
->>>>>>> landed
 
 
 def test_an_operation_without_a_gradient_matters_only_when_one_is_asked_for():
