@@ -64,7 +64,7 @@ def build_program(subgraph: SubGraph, execution: str) -> Program:
                     f"SubGraph {subgraph.name!r} cannot run with execution='batched': {error}. Use execution='invoke', or "
                     "'auto' to let it be chosen."
                 ) from error
-            logging.info("SubGraph %r runs with execution='invoke': %s.", subgraph.name, error)
+            logging.warning("SubGraph %r runs with execution='invoke': %s.", subgraph.name, error)
     kind = "plain" if block_graphs is None else "batched"
     if block_graphs is None:
         block_graphs = _emit(lowering, randomness, PlainEmitter)
