@@ -85,7 +85,7 @@ absl::Status BatchedRun::Loop() {
       return absl::CancelledError("A recursion was cancelled.");
     }
     const BlockPlan& plan = plan_->blocks[block];
-    absl::Status status = plan.graph == nullptr ? absl::OkStatus() : Execute(plan, frames);
+    absl::Status status = plan.spec->batched < 0 ? absl::OkStatus() : Execute(plan, frames);
     if (status.ok()) status = GoOn(plan, frames);
     if (status.ok()) continue;
     const auto [least, greatest] = std::minmax_element(
@@ -104,8 +104,10 @@ absl::Status BatchedRun::Execute(const BlockPlan& block, const Frames& frames) {
     TF_RETURN_IF_ERROR(Gather(block, block.gathered[g], frames.size(), &gathered_[g]));
   }
   Feed(block, frames, record);
-  TF_RETURN_IF_ERROR(block.graph->Run(*step_, absl::MakeSpan(feeds_), &fetches_));
-  TF_RETURN_IF_ERROR(StoreOutputs(block, frames));
+  TF_ASSIGN_OR_RETURN(const CompiledGraph* graph,
+                      plan_->compiled->graph(record ? block.spec->batched : block.spec->batched_lean));
+  TF_RETURN_IF_ERROR(graph->Run(*step_, absl::MakeSpan(feeds_), &fetches_));
+  TF_RETURN_IF_ERROR(StoreOutputs(block, frames, record));
   if (record) Record(block, frames.size());
   return absl::OkStatus();
 }
@@ -199,8 +201,8 @@ void BatchedRun::Feed(const BlockPlan& block, const Frames& frames, bool record)
   if (!record) uids_ = Tensor();
 }
 
-absl::Status BatchedRun::CheckOutput(const BlockPlan& block, const Output& output, int64_t num_rows) const {
-  const TensorShape& shape = fetches_[output.fetch].shape();
+absl::Status BatchedRun::CheckOutput(const BlockPlan& block, const Output& output, const TensorShape& shape,
+                                     int64_t num_rows) const {
   const int first = output.stacked ? 1 : 0;
   bool fits = shape.dims() >= first && (!output.stacked || shape.dim_size(0) == num_rows);
   if (fits && !output.row_shape.unknown_rank()) {
@@ -216,13 +218,13 @@ absl::Status BatchedRun::CheckOutput(const BlockPlan& block, const Output& outpu
       ", expected ", output.stacked ? "rows of " : "one row of ", output.row_shape.DebugString(), "."));
 }
 
-absl::Status BatchedRun::StoreOutputs(const BlockPlan& block, const Frames& frames) {
+absl::Status BatchedRun::StoreOutputs(const BlockPlan& block, const Frames& frames, bool record) {
   const int32_t num_rows = frames.size();
   outputs_.resize(block.outputs.size());
   for (size_t o = 0; o < block.outputs.size(); ++o) {
     const Output& output = block.outputs[o];
-    TF_RETURN_IF_ERROR(CheckOutput(block, output, num_rows));
-    Tensor value = std::move(fetches_[output.fetch]);
+    Tensor value = std::move(fetches_[record ? output.fetch : output.lean_fetch]);
+    TF_RETURN_IF_ERROR(CheckOutput(block, output, value.shape(), num_rows));
     if (!output.stacked) {
       TensorShape shape = value.shape();
       shape.InsertDim(0, 1);

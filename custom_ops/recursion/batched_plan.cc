@@ -26,7 +26,6 @@ class Planner {
       block.rank = block.spec->rank == 0 && !leads_to_calls_[b] ? 1 : block.spec->rank;
       TF_RETURN_IF_ERROR(CheckSelectors(block));
       if (block.spec->batched < 0) continue;
-      TF_ASSIGN_OR_RETURN(block.graph, plan_->compiled->graph(block.spec->batched));
       TF_RETURN_IF_ERROR(PlanForward(block));
       TF_RETURN_IF_ERROR(PlanGradient(block));
       for (const SlotRead& read : block.reads) block.keyed |= read.keyed;
@@ -139,10 +138,14 @@ class Planner {
     }
     block.num_forward_reads = block.reads.size();
     block.num_forward_gathered = block.gathered.size();
+    const bool lean = block.spec->batched_lean != block.spec->batched;
+    int num_kept = 0;
     for (size_t f = 0; f < spec.targets.size(); ++f) {
       if (spec.targets[f].kind != Target::Kind::kSlot) continue;
       Output output;
       output.fetch = f;
+      output.lean_fetch = lean ? num_kept : f;
+      ++num_kept;
       output.slot = spec.targets[f].index;
       output.stacked = spec.stacked[f];
       output.row_shape = block.function->slot_shapes[output.slot];

@@ -46,7 +46,7 @@ struct Feed {
 };
 
 struct Output {
-  int fetch = 0;
+  int fetch = 0, lean_fetch = 0;  // of the graph that saves for the gradient, and of the one that does not
   int slot = 0;
   bool stacked = true;
   bool differentiated = false;  // the gradient graph asks for the gradient of it
@@ -66,7 +66,6 @@ struct BlockPlan {
   int rank = 0;  // see BlockSpec; a block from which no call can follow is no longer expanding
   const BlockSpec* spec = nullptr;
   const FunctionSpec* function = nullptr;
-  const CompiledGraph* graph = nullptr;  // null: nothing to compute
   // First those of the forward graph, then those that only the gradient concerns.
   std::vector<SlotRead> reads;
   std::vector<Gathered> gathered;

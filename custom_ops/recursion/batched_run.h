@@ -37,8 +37,9 @@ class BatchedRun {
   absl::Status GatherStacks(const SlotRead& read, absl::Span<const Ref> refs, int64_t num_rows,
                             tensorflow::Tensor* value);
   void Feed(const BlockPlan& block, const Frames& frames, bool record);
-  absl::Status StoreOutputs(const BlockPlan& block, const Frames& frames);
-  absl::Status CheckOutput(const BlockPlan& block, const Output& output, int64_t num_rows) const;
+  absl::Status StoreOutputs(const BlockPlan& block, const Frames& frames, bool record);
+  absl::Status CheckOutput(const BlockPlan& block, const Output& output, const tensorflow::TensorShape& shape,
+                           int64_t num_rows) const;
   void Record(const BlockPlan& block, int64_t num_rows);
   absl::Status Finish(RunResult* result);
   absl::Status GatherResults(std::vector<std::vector<Ref>>& refs, const std::vector<int>& slots,

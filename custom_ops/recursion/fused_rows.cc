@@ -4,6 +4,7 @@
 
 #include "custom_ops/recursion/fused_rows.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -116,6 +117,7 @@ TF_EXT_CLONES void RunLevel(const RowInstruction* program, int64_t size, float**
   for (int64_t row = begin; row < end; ++row) {
     for (int v = 0; v < num_views; ++v) {
       const RowView& view = views[v];
+      if (view.base == nullptr) continue;
       operands[v] = view.base + (view.offsets == nullptr ? row * view.stride : view.offsets[row]);
     }
     for (int64_t p = 0; p < size; ++p) {
@@ -130,10 +132,18 @@ TF_EXT_CLONES void RunLevel(const RowInstruction* program, int64_t size, float**
 void RunRows(const std::vector<RowInstruction>& program, const std::vector<RowView>& views, int num_scratch,
              int64_t width, int64_t begin, int64_t end) {
   const int64_t padded = (width + 15) / 16 * 16;
-  std::vector<float> scratch(num_scratch * padded + 16);
+  const auto unread = [](const RowView& view) { return view.base == nullptr; };
+  const int64_t num_unread = std::count_if(views.begin(), views.end(), unread);
+  std::vector<float> scratch((num_scratch + num_unread) * padded + 16);
   float* aligned = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
   std::vector<float*> operands(views.size());
   for (int s = 0; s < num_scratch; ++s) operands.push_back(aligned + s * padded);
+  aligned += num_scratch * padded;
+  for (size_t v = 0; v < views.size(); ++v) {
+    if (!unread(views[v])) continue;
+    operands[v] = aligned;
+    aligned += padded;
+  }
   RunLevel(program.data(), program.size(), operands.data(), views.data(), views.size(), width, begin, end);
 }
 

@@ -26,7 +26,7 @@ struct RowInstruction {
 };
 
 // A part of a row: `base` moves on by `stride` floats from row to row (0: the same for all rows), or is taken anew at
-// `offsets[row]` for each row.
+// `offsets[row]` for each row. No `base`: a part of an output that nobody reads; it stays in the cache, like scratch.
 struct RowView {
   float* base;
   int64_t stride;

@@ -108,6 +108,7 @@ class FusedRowsOp : public OpKernel {
     if (!BindInputs(ctx, &views, &spread, &offsets)) return;
     std::vector<Tensor*> outputs(shapes_.size());
     for (size_t i = 0; i < shapes_.size(); ++i) {
+      if (!ctx->output_required(i)) continue;
       TensorShape shape;
       for (int d = 0; d < shapes_[i].dims(); ++d) {
         OP_REQUIRES_OK(ctx, shape.AddDimWithStatus(shapes_[i].dim_size(d) < 0 ? rows : shapes_[i].dim_size(d)));
@@ -116,6 +117,7 @@ class FusedRowsOp : public OpKernel {
     }
     for (size_t i = 0; i < outputs_.size(); ++i) {
       Tensor* output = outputs[outputs_[i].first];
+      if (output == nullptr) continue;  // kept for a gradient that nobody asked for
       const int64_t length = output->dims() == 0 ? 1 : output->dim_size(output->dims() - 1);
       OP_REQUIRES(ctx, length * rows == output->NumElements(),
                   absl::InvalidArgumentError("TfExtFusedRows: an output has another number of rows than the inputs"));

@@ -271,6 +271,12 @@ class Compiler {
       bool needed = !it->stateless;
       for (int i = 0; i < it->num_outputs; ++i) needed |= live[it->first_output + i];
       if (!needed) continue;
+      bool all = true;
+      for (int i = 0; i < it->num_outputs; ++i) {
+        it->required.push_back(live[it->first_output + i]);
+        all &= live[it->first_output + i];
+      }
+      if (all) it->required.clear();
       for (const Operand& input : it->inputs) {
         if (!input.constant) live[input.index] = true;
       }

@@ -32,6 +32,7 @@ struct Instruction {
   std::vector<Operand> inputs;
   int first_input = 0;  // in Activation::inputs
   int first_output = 0, num_outputs = 0;
+  absl::InlinedVector<bool, 8> required;  // outputs that somebody reads; empty: all
   // Inputs that somebody reads later: a second reference keeps the kernel from writing to them.
   absl::InlinedVector<int, 4> guards;
   absl::InlinedVector<int, 4> releases;  // registers that nobody reads later

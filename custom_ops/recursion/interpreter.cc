@@ -90,7 +90,8 @@ class StraightLine : public CompiledGraph {
       TF_RETURN_IF_ERROR(step.RunKernel(
           kernel, instruction.async,
           absl::MakeConstSpan(activation.inputs.data() + instruction.first_input, instruction.inputs.size()),
-          instruction.num_outputs, [outputs](int i, Tensor&& output) { outputs[i] = std::move(output); }));
+          instruction.num_outputs, [outputs](int i, Tensor&& output) { outputs[i] = std::move(output); },
+          instruction.required.empty() ? nullptr : instruction.required.data()));
       for (int released : instruction.releases) registers[released] = Tensor();
     }
     return absl::OkStatus();

@@ -1,5 +1,6 @@
 #include "custom_ops/recursion/program.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -193,6 +194,36 @@ void ParseHeader(const NodeDef& node, Program* program) {
   }
 }
 
+// A run that keeps no tape need not compute what only a gradient would read.
+int Lean(Program* program, int index) {
+  if (index < 0) return -1;
+  const auto is_saved = [](const Target& target) { return target.kind == Target::Kind::kSaved; };
+  const std::vector<Target>& targets = program->graphs[index].targets;
+  if (std::none_of(targets.begin(), targets.end(), is_saved)) return index;
+  GraphSpec lean = program->graphs[index];
+  for (int f = lean.targets.size() - 1; f >= 0; --f) {
+    if (!is_saved(lean.targets[f])) continue;
+    lean.targets.erase(lean.targets.begin() + f);
+    lean.fetches.erase(lean.fetches.begin() + f);
+    lean.stacked.erase(lean.stacked.begin() + f);
+  }
+  program->graphs.push_back(std::move(lean));
+  return program->graphs.size() - 1;
+}
+
+void AddLeanGraphs(Program* program) {
+  std::map<int, int> lean;
+  const auto find = [&](int graph) {
+    const auto [it, is_new] = lean.try_emplace(graph, -1);
+    if (is_new) it->second = Lean(program, graph);
+    return it->second;
+  };
+  for (BlockSpec& block : program->blocks) {
+    block.plain_lean = find(block.plain);
+    block.batched_lean = find(block.batched);
+  }
+}
+
 }  // namespace
 
 // In program_check.cc.
@@ -226,6 +257,7 @@ absl::StatusOr<Program> Program::Parse(const std::string& serialized) {
   program.library = std::move(*def.mutable_library());
   TF_RETURN_IF_ERROR(CheckProgram(program));
   JoinSlots(&program);
+  AddLeanGraphs(&program);
   return program;
 }
 

@@ -66,6 +66,7 @@ struct BlockSpec {
 
   int function = 0;
   int plain = -1, batched = -1, plain_grad = -1, batched_grad = -1;  // graphs
+  int plain_lean = -1, batched_lean = -1;  // the forward graphs without what is saved for the gradient
   std::vector<std::pair<int, int>> moves;                            // (to, from)
   int side = -1;
   int next = kReturn;

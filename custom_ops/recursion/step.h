@@ -38,11 +38,14 @@ class Step {
   std::unique_ptr<Activation>& activation(int graph) { return activations_[graph]; }
 
   // Runs one kernel on the calling thread; `release(output, tensor)` receives its outputs. `async` is the kernel when it is
-  // an asynchronous one, else null. On error the message names the operator.
+  // an asynchronous one, else null; `required` tells per output whether anybody reads it, null: all. On error the message
+  // names the operator.
   template <typename Release>
   absl::Status RunKernel(tensorflow::OpKernel* kernel, tensorflow::AsyncOpKernel* async,
-                         absl::Span<const tensorflow::TensorValue> inputs, int num_outputs, Release release) {
+                         absl::Span<const tensorflow::TensorValue> inputs, int num_outputs, Release release,
+                         const bool* required = nullptr) {
     params_.op_kernel = kernel;
+    params_.outputs_required_array = const_cast<bool*>(required);
     params_.inputs = inputs;
     if (inputs.size() > attributes_.size() || num_outputs > attributes_.size()) {
       attributes_.resize(std::max<size_t>(inputs.size(), num_outputs));
@@ -58,7 +61,10 @@ class Step {
     if (!context.status().ok()) return Explain(*kernel, context.status());
     for (int i = 0; i < num_outputs; ++i) {
       tensorflow::TensorValue output = context.release_output(i);
-      if (output.tensor == nullptr) return Explain(*kernel, absl::InternalError("an output was not set"));
+      if (output.tensor == nullptr) {
+        if (required != nullptr && !required[i]) continue;
+        return Explain(*kernel, absl::InternalError("an output was not set"));
+      }
       release(i, std::move(*output.tensor));
       delete output.tensor;
     }
