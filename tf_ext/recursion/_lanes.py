@@ -64,7 +64,11 @@ def _split_v_fits(op: tf.Operation) -> bool:
 def _concat_fits(op: tf.Operation) -> bool:
     parts = [t.shape.as_list() if t.shape.rank else [None] for t in op.inputs[:-1]]
     same = all(part[:-1] == op.outputs[0].shape.as_list()[:-1] and part[-1] is not None for part in parts)
-    return same and all((part[-1] or 0) > 1 for part in parts) and _is_last_axis(op, op.inputs[-1], op.outputs[0].shape.rank)
+    return (
+        same
+        and all((part[-1] or 0) > 1 for part in parts)
+        and _is_last_axis(op, op.inputs[-1], op.outputs[0].shape.rank)
+    )
 
 
 def _row_at_fits(op: tf.Operation) -> bool:
