@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "custom_ops/recursion/row_moves.h"
 #include "custom_ops/recursion/rows.h"
 #include "custom_ops/recursion/step.h"
 #include "custom_ops/recursion/values.h"
@@ -228,33 +229,51 @@ absl::Status EnvGradients::Dense(int env, Tensor* gradient) {
   const Tensor& like = (*env_)[env];
   Tensor sum = std::move(dense_[env]);
   dense_[env] = Tensor();
-  if (!slices_[env].empty()) {
-    Tensor scattered = Zeros(SumType(like.dtype()), like.shape());
-    TF_RETURN_IF_ERROR(AddTo(&scattered, sum));
-    TF_RETURN_IF_ERROR(ScatterSlices(env, &scattered));
-    sum = std::move(scattered);
-  }
+  if (!slices_[env].empty()) TF_RETURN_IF_ERROR(ScatterSlices(env, &sum));
   *gradient = IsNone(sum) ? Zeros(like.dtype(), like.shape()) : Cast(sum, like.dtype());
   return absl::OkStatus();
 }
 
 absl::Status EnvGradients::ScatterSlices(int env, Tensor* sum) {
   const Tensor& like = (*env_)[env];
-  const int64_t width = like.dims() > 0 && like.dim_size(0) > 0 ? like.NumElements() / like.dim_size(0) : 0;
+  const DataType type = SumType(like.dtype());
+  TF_RETURN_IF_ERROR(AddElements(type, nullptr, nullptr, 0));  // only to refuse the type
+  const int64_t num_rows = like.dims() > 0 ? like.dim_size(0) : 0;
+  const int64_t width = num_rows > 0 ? like.NumElements() / num_rows : 0;
+  const int64_t size = width * tensorflow::DataTypeSize(type);
+  const bool fresh = IsNone(*sum);
+  Tensor all;
+  if (fresh || !sum->RefCountIsOne()) {
+    all = Tensor(type, like.shape());
+    if (!fresh) std::memcpy(all.data(), sum->data(), all.TotalBytes());
+  } else {
+    all = std::move(*sum);
+  }
+  char* to = static_cast<char*>(all.data());
+  std::vector<bool> written(num_rows, !fresh);
+  std::vector<Tensor> held;
+  RowMoves moves;
   for (const auto& [values, indices] : slices_[env]) {
-    const Tensor wide = Cast(values, sum->dtype());
-    const int64_t size = width * tensorflow::DataTypeSize(wide.dtype());
-    for (int64_t i = 0; i < indices.dim_size(0); ++i) {
-      const int64_t row = indices.unaligned_flat<int64_t>()(i);
-      if (row < 0 || row >= like.dim_size(0) || wide.NumElements() != indices.dim_size(0) * width) {
+    held.push_back(Cast(values, type));
+    const char* from = static_cast<const char*>(held.back().data());
+    const int64_t count = indices.dim_size(0);
+    const int64_t* rows = indices.unaligned_flat<int64_t>().data();
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t row = rows[i];
+      if (row < 0 || row >= num_rows || values.NumElements() != count * width) {
         return absl::InternalError(absl::StrCat("a slice for row ", row, " of environment value ", env, " of shape ",
                                                 like.shape().DebugString(), " does not fit"));
       }
-      TF_RETURN_IF_ERROR(AddElements(wide.dtype(), static_cast<char*>(sum->data()) + row * size,
-                                     static_cast<const char*>(wide.data()) + i * size, width));
+      moves.Plan(to + row * size, from + i * size, written[row]);
+      written[row] = true;
     }
   }
+  moves.Run(type, size, ctx_->device()->tensorflow_cpu_worker_threads());
+  for (int64_t row = 0; row < num_rows; ++row) {
+    if (!written[row]) std::memset(to + row * size, 0, size);
+  }
   slices_[env].clear();
+  *sum = std::move(all);
   return absl::OkStatus();
 }
 

@@ -10,6 +10,9 @@ namespace recursion {
 namespace batched {
 namespace {
 
+// For the cost of values whose shape is not known.
+constexpr int64_t kUsualSize = 32;
+
 class Planner {
  public:
   explicit Planner(BatchedPlan* plan) : plan_(plan), program_(plan->program()) {}
@@ -28,6 +31,7 @@ class Planner {
       if (block.spec->batched < 0) continue;
       TF_RETURN_IF_ERROR(PlanForward(block));
       TF_RETURN_IF_ERROR(PlanGradient(block));
+      PlanCost(block);
       for (const SlotRead& read : block.reads) block.keyed |= read.keyed;
       plan_->needs_uid |= block.needs_uid;
     }
@@ -170,6 +174,19 @@ class Planner {
     return absl::OkStatus();
   }
 
+  void PlanCost(BlockPlan& block) const {
+    int64_t bytes = 0;
+    const auto add = [&](const tensorflow::PartialTensorShape& shape, tensorflow::DataType dtype) {
+      int64_t elements = 1;
+      for (int d = 0; d < shape.dims(); ++d) elements *= shape.dim_size(d) < 0 ? kUsualSize : shape.dim_size(d);
+      bytes += elements * tensorflow::DataTypeSize(dtype);
+    };
+    for (const SlotRead& read : block.reads) add(read.row_shape, read.dtype);
+    for (const Output& output : block.outputs) add(output.row_shape, block.function->slot_types[output.slot]);
+    block.cost = EstimateCost(program_.graphs[block.spec->batched], bytes);
+    if (block.gradient >= 0) block.divisible_gradient = IsDivisible(program_.graphs[block.gradient]);
+  }
+
   void PlanSlotGradients(BlockPlan& block, const Target& target, int fetch) const {
     if (target.joined.empty()) block.slot_gradients.push_back({fetch, Read(block, target.index)});
     int64_t offset = 0;
@@ -243,9 +260,11 @@ class Planner {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const BatchedPlan>> BatchedPlan::Create(CompiledProgram* compiled) {
+absl::StatusOr<std::shared_ptr<const BatchedPlan>> BatchedPlan::Create(CompiledProgram* compiled,
+                                                                       tensorflow::Device* device) {
   auto plan = std::make_shared<BatchedPlan>();
   plan->compiled = compiled;
+  plan->serial_device = MakeSerialDevice(device);
   TF_RETURN_IF_ERROR(Planner(plan.get()).Plan());
   return std::shared_ptr<const BatchedPlan>(std::move(plan));
 }

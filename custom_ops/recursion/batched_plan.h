@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "custom_ops/recursion/interpreter.h"
 #include "custom_ops/recursion/program.h"
+#include "custom_ops/recursion/shares.h"
 
 namespace tf_ext {
 namespace recursion {
@@ -82,6 +83,9 @@ struct BlockPlan {
   bool keeps_uid = false;
   std::vector<Feed> gradient_feeds;
   std::vector<SlotGradient> slot_gradients;
+
+  GraphCost cost;
+  bool divisible_gradient = false;  // the gradients of shares may be computed at the same time
 };
 
 struct BatchedPlan {
@@ -90,8 +94,11 @@ struct BatchedPlan {
   std::vector<std::vector<SlotKind>> slot_kinds;  // by function and slot
   bool needs_uid = false;                          // some block reads it
 
+  std::unique_ptr<tensorflow::Device> serial_device;  // for shares of batches; null: there are no threads to share with
+
   const Program& program() const { return compiled->program(); }
-  static absl::StatusOr<std::shared_ptr<const BatchedPlan>> Create(CompiledProgram* compiled);
+  static absl::StatusOr<std::shared_ptr<const BatchedPlan>> Create(CompiledProgram* compiled,
+                                                                   tensorflow::Device* device);
 };
 
 }  // namespace batched

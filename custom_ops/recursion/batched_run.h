@@ -28,22 +28,39 @@ class BatchedRun {
  private:
   using Frames = std::vector<Frame*>;
 
-  // batched_executor.cc: roots, batches, results.
+  // What one thread needs to compute its share of a batch; kept for its memory.
+  struct Lane {
+    std::unique_ptr<Step> step;
+    RowMover mover;
+    std::vector<tensorflow::Tensor> gathered, feeds, fetches;  // like BlockPlan::gathered; like the graph's
+    tensorflow::Tensor uids;
+    absl::Status status;
+  };
+
+  // batched_executor.cc: roots, agenda, results.
   absl::Status Start();
   absl::Status Loop();
-  absl::Status Execute(const BlockPlan& block, const Frames& frames);
-  void CollectRefs(const BlockPlan& block, const Frames& frames, int num_reads);
-  absl::Status Gather(const BlockPlan& block, const Gathered& gathered, int64_t num_rows, tensorflow::Tensor* value);
-  absl::Status GatherStacks(const SlotRead& read, absl::Span<const Ref> refs, int64_t num_rows,
-                            tensorflow::Tensor* value);
-  void Feed(const BlockPlan& block, const Frames& frames, bool record);
-  absl::Status StoreOutputs(const BlockPlan& block, const Frames& frames, bool record);
-  absl::Status CheckOutput(const BlockPlan& block, const Output& output, const tensorflow::TensorShape& shape,
-                           int64_t num_rows) const;
-  void Record(const BlockPlan& block, int64_t num_rows);
   absl::Status Finish(RunResult* result);
   absl::Status GatherResults(std::vector<std::vector<Ref>>& refs, const std::vector<int>& slots,
                              std::vector<tensorflow::Tensor>* values, std::vector<SourceRows>* rows);
+
+  // batched_batch.cc: a block for many frames at once. Shares are rows [begin, end).
+  absl::Status Execute(const BlockPlan& block, const Frames& frames);
+  void AddLane();
+  void CollectRefs(const BlockPlan& block, const Frames& frames, int num_reads);
+  absl::Status RunShare(const BlockPlan& block, const Frames& frames, int64_t begin, int64_t end, bool record,
+                        Lane& lane) const;
+  absl::Span<const Ref> Refs(const BlockPlan& block, int read, int64_t begin, int64_t end) const;
+  absl::Status Gather(const BlockPlan& block, const Gathered& gathered, int64_t begin, int64_t end,
+                      const RowMover& mover, tensorflow::Tensor* value) const;
+  absl::Status GatherStacks(const SlotRead& read, absl::Span<const Ref> refs, int64_t num_rows, const RowMover& mover,
+                            tensorflow::Tensor* value) const;
+  void Feed(const BlockPlan& block, const Frames& frames, int64_t begin, int64_t end, bool record, Lane& lane) const;
+  absl::Status CheckOutput(const BlockPlan& block, const Output& output, const tensorflow::TensorShape& shape,
+                           int64_t num_rows) const;
+  absl::Status StoreShare(const BlockPlan& block, const Frames& frames, int64_t begin, int64_t end, bool record,
+                          Lane& lane, int share);
+  void Record(const BlockPlan& block, int64_t begin, int64_t end, Lane& lane, int share);
 
   // batched_calls.cc: what frames do between their blocks.
   absl::Status GoOn(const BlockPlan& block, const Frames& frames);
@@ -94,7 +111,6 @@ class BatchedRun {
   Lists lists_;
   std::vector<FramePool> pools_;  // by function
   Agenda agenda_;
-  std::unique_ptr<Step> step_;
   std::shared_ptr<BatchedTape> tape_;  // null: nothing is recorded
   int64_t live_ = 0;
   int64_t many_ = 0;  // above this, calls that can return come first
@@ -104,11 +120,11 @@ class BatchedRun {
   std::vector<std::vector<Ref>> calls_;           // arguments and results of the root function's calls, by serial
   std::vector<int32_t> args_;                     // blocks
 
+  Lane whole_;               // for batches that are not divided: kernels use the device's threads
+  std::vector<Lane> lanes_;  // for those that are
   // Of the batch at hand; kept for their memory.
-  std::vector<std::vector<Ref>> refs_;            // like BlockPlan::reads
-  std::vector<std::vector<int32_t>> offsets_;     // likewise, for lists
-  std::vector<tensorflow::Tensor> gathered_, feeds_, fetches_;
-  tensorflow::Tensor uids_;
+  std::vector<std::vector<Ref>> refs_;         // like BlockPlan::reads
+  std::vector<std::vector<int32_t>> offsets_;  // likewise, for lists
   std::vector<int32_t> outputs_;
   ShapeKey key_;
 };

@@ -1,5 +1,6 @@
 #include "custom_ops/recursion/batched_tape.h"
 
+#include "custom_ops/recursion/shares.h"
 #include "custom_ops/recursion/step.h"
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/platform/errors.h"
@@ -14,14 +15,21 @@ using tensorflow::Tensor;
 // One walk over the log.
 class BatchedTape::Pass {
  public:
+  struct Lane {
+    std::unique_ptr<Step> step;
+    std::vector<Tensor> feeds, fetches;
+    absl::Status status;
+  };
+
   Pass(const BatchedTape& tape, OpKernelContext* ctx, EnvGradients* env_gradients)
       : tape_(tape),
         plan_(*tape.plan_),
         ctx_(ctx),
         env_gradients_(env_gradients),
         mover_{ctx->device()->GetAllocator({}), ctx->device()->tensorflow_cpu_worker_threads()},
-        gradients_(tape.blocks, mover_),
-        step_(plan_.compiled->NewStep(ctx, &tape.env())) {}
+        gradients_(tape.blocks, mover_) {
+    whole_.step = plan_.compiled->NewStep(ctx, &tape.env());
+  }
 
   absl::Status Start(const std::vector<SourceRows>& rows, const std::vector<Tensor>& gradients) {
     for (size_t i = 0; i < gradients.size(); ++i) {
@@ -32,44 +40,82 @@ class BatchedTape::Pass {
   }
 
   absl::Status Walk() {
-    for (auto record = tape_.batches.rbegin(); record != tape_.batches.rend(); ++record) {
+    const std::vector<BatchRecord>& records = tape_.batches;
+    for (int64_t end = records.size(); end > 0;) {
       if (ctx_->cancellation_manager() != nullptr && ctx_->cancellation_manager()->IsCancelled()) {
         return absl::CancelledError("The gradient of a recursion was cancelled.");
       }
-      TF_RETURN_IF_ERROR(Differentiate(*record));
+      const int64_t begin = end - 1 - records[end - 1].share;
+      TF_RETURN_IF_ERROR(Differentiate(absl::MakeSpan(records).subspan(begin, end - begin)));
+      end = begin;
     }
     return absl::OkStatus();
   }
 
-  absl::Status Differentiate(const BatchRecord& record) {
-    const BlockPlan& block = plan_.blocks[record.block];
-    bool reached = false;
-    for (size_t o = 0; o < block.outputs.size() && !reached; ++o) {
-      reached = block.outputs[o].differentiated && gradients_.Reached(record.outputs[o]);
+  // The shares of one batch.
+  absl::Status Differentiate(absl::Span<const BatchRecord> shares) {
+    const BlockPlan& block = plan_.blocks[shares[0].block];
+    reached_.clear();
+    for (const BatchRecord& record : shares) {
+      if (Reached(block, record)) reached_.push_back(&record);
     }
-    if (!reached) return absl::OkStatus();
-    TF_RETURN_IF_ERROR(Feed(block, record));
+    const int num = reached_.size();
+    if (num == 0) return absl::OkStatus();
     TF_ASSIGN_OR_RETURN(const CompiledGraph* graph, plan_.compiled->graph(block.gradient));
-    TF_RETURN_IF_ERROR(graph->Run(*step_, absl::MakeSpan(feeds_), &fetches_));
-    TF_RETURN_IF_ERROR(env_gradients_->Add(plan_.program().graphs[block.gradient], fetches_));
+    if (num > 1 && block.divisible_gradient) {
+      while (static_cast<int>(lanes_.size()) < num) AddLane();
+      for (int i = 0; i < num; ++i) TF_RETURN_IF_ERROR(Feed(block, *reached_[i], lanes_[i]));
+      RunShares(mover_.workers, num, [&](int i) { Run(*graph, lanes_[i]); });
+      for (int i = 0; i < num; ++i) TF_RETURN_IF_ERROR(Add(block, *reached_[i], lanes_[i]));
+      return absl::OkStatus();
+    }
+    for (const BatchRecord* record : reached_) {
+      TF_RETURN_IF_ERROR(Feed(block, *record, whole_));
+      Run(*graph, whole_);
+      TF_RETURN_IF_ERROR(Add(block, *record, whole_));
+    }
+    return absl::OkStatus();
+  }
+
+  bool Reached(const BlockPlan& block, const BatchRecord& record) const {
+    for (size_t o = 0; o < block.outputs.size(); ++o) {
+      if (block.outputs[o].differentiated && gradients_.Reached(record.outputs[o])) return true;
+    }
+    return false;
+  }
+
+  void AddLane() {
+    Lane& lane = lanes_.emplace_back();
+    lane.step = plan_.compiled->NewStep(ctx_, &tape_.env());
+    lane.step->UseDevice(plan_.serial_device.get());
+  }
+
+  static void Run(const CompiledGraph& graph, Lane& lane) {
+    lane.status = graph.Run(*lane.step, absl::MakeSpan(lane.feeds), &lane.fetches);
+  }
+
+  absl::Status Add(const BlockPlan& block, const BatchRecord& record, Lane& lane) {
+    TF_RETURN_IF_ERROR(lane.status);
+    TF_RETURN_IF_ERROR(env_gradients_->Add(plan_.program().graphs[block.gradient], lane.fetches));
     for (size_t i = 0; i < block.slot_gradients.size(); ++i) {
       const SlotGradient& slot = block.slot_gradients[i];
-      TF_RETURN_IF_ERROR(slot.part ? gradients_.ScatterPart(record.sources[i], fetches_[slot.fetch], slot.offset)
-                                   : gradients_.Scatter(record.sources[i], std::move(fetches_[slot.fetch])));
+      TF_RETURN_IF_ERROR(slot.part ? gradients_.ScatterPart(record.sources[i], lane.fetches[slot.fetch], slot.offset)
+                                   : gradients_.Scatter(record.sources[i], std::move(lane.fetches[slot.fetch])));
     }
     return absl::OkStatus();
   }
 
-  absl::Status Feed(const BlockPlan& block, const BatchRecord& record) {
-    feeds_.resize(block.gradient_feeds.size());
-    for (size_t f = 0; f < feeds_.size(); ++f) {
+  absl::Status Feed(const BlockPlan& block, const BatchRecord& record, Lane& lane) {
+    lane.feeds.resize(block.gradient_feeds.size());
+    for (size_t f = 0; f < lane.feeds.size(); ++f) {
       const batched::Feed& feed = block.gradient_feeds[f];
+      Tensor& value = lane.feeds[f];
       switch (feed.kind) {
-        case batched::Feed::Kind::kKept: feeds_[f] = record.kept[feed.index]; break;
+        case batched::Feed::Kind::kKept: value = record.kept[feed.index]; break;
         case batched::Feed::Kind::kEnv: break;  // the step has it
-        case batched::Feed::Kind::kRows: feeds_[f] = Tensor(record.num_rows); break;
+        case batched::Feed::Kind::kRows: value = Tensor(record.num_rows); break;
         case batched::Feed::Kind::kOutputGradient:
-          TF_RETURN_IF_ERROR(gradients_.Take(record.outputs[feed.index], &feeds_[f]));
+          TF_RETURN_IF_ERROR(gradients_.Take(record.outputs[feed.index], &value));
           break;
         default: return absl::InternalError("A gradient graph is fed by a frame.");
       }
@@ -108,8 +154,9 @@ class BatchedTape::Pass {
   EnvGradients* env_gradients_;
   RowMover mover_;
   RowGradients gradients_;
-  std::unique_ptr<Step> step_;
-  std::vector<Tensor> feeds_, fetches_;
+  Lane whole_;               // its kernels use the device's threads
+  std::vector<Lane> lanes_;  // theirs do not
+  std::vector<const BatchRecord*> reached_;
 };
 
 BatchedTape::BatchedTape(std::shared_ptr<const BatchedPlan> plan, RunRequest request) : plan_(std::move(plan)) {

@@ -17,6 +17,7 @@ namespace batched {
 struct BatchRecord {
   int32_t block = 0;  // of the program
   int32_t num_rows = 0;
+  int32_t share = 0;                        // of its batch: those of one batch stand in order, one after the other
   std::vector<SourceRows> sources;          // like BlockPlan::slot_gradients
   std::vector<tensorflow::Tensor> kept;     // see BlockPlan::kept_slots
   std::vector<int32_t> outputs;             // blocks of rows, like BlockPlan::outputs

@@ -164,8 +164,11 @@ std::shared_ptr<const InvokePlan> CompiledProgram::invoke_plan() {
   return invoke_plan_;
 }
 
-absl::StatusOr<std::shared_ptr<const batched::BatchedPlan>> CompiledProgram::batched_plan() {
-  absl::call_once(batched_plan_once_, [this]() { batched_plan_ = batched::BatchedPlan::Create(this); });
+absl::StatusOr<std::shared_ptr<const batched::BatchedPlan>> CompiledProgram::batched_plan(
+    tensorflow::OpKernelContext* ctx) {
+  absl::call_once(batched_plan_once_, [this, ctx]() {
+    batched_plan_ = batched::BatchedPlan::Create(this, ctx->function_library()->device());
+  });
   return batched_plan_;
 }
 

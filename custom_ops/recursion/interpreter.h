@@ -63,7 +63,7 @@ class CompiledProgram {
   // What the invoke executor derives from the program, once.
   std::shared_ptr<const InvokePlan> invoke_plan();
   // What the batched executor derives; compiles the batched graphs. Refers to this program, and lives as long.
-  absl::StatusOr<std::shared_ptr<const batched::BatchedPlan>> batched_plan();
+  absl::StatusOr<std::shared_ptr<const batched::BatchedPlan>> batched_plan(tensorflow::OpKernelContext* ctx);
 
  protected:
   std::shared_ptr<const Program> program_;

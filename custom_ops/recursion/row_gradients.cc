@@ -1,13 +1,11 @@
 #include "custom_ops/recursion/row_gradients.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/common_runtime/dma_helper.h"
 #include "tensorflow/core/platform/errors.h"
-#include "tensorflow/core/util/work_sharder.h"
 
 namespace tf_ext {
 namespace recursion {
@@ -16,10 +14,6 @@ using tensorflow::DataType;
 using tensorflow::Tensor;
 
 namespace {
-
-constexpr int64_t kParallelBytes = 1 << 18;  // below it, waking a thread costs more than the work
-constexpr int64_t kSlice = 64;               // bytes of a row that one thread takes at least
-constexpr int kPrefetchDistance = 2;
 
 // Whether nobody else can see what is written into the tensor.
 bool Exclusive(const Tensor& tensor) {
@@ -105,7 +99,7 @@ absl::Status RowGradients::ScatterRows(const SourceRows& rows, const char* from,
   int64_t row = 0;
   int32_t last = -1;
   State* state = nullptr;
-  moves_.clear();
+  moves_.Clear();
   for (int64_t k = 0; k < count; ++k) {
     const Ref ref = run ? Ref{rows.block, static_cast<int32_t>(rows.start + k)} : rows.refs[k];
     if (ref.block != last) {
@@ -115,7 +109,7 @@ absl::Status RowGradients::ScatterRows(const SourceRows& rows, const char* from,
     while (sums && k >= rows.offsets[row + 1]) ++row;
     if (state != nullptr) Plan(*state, ref.row, row_bytes, from + (sums ? row : k) * stride);
   }
-  Execute(info.dtype, row_bytes);
+  moves_.Run(info.dtype, row_bytes, mover_.workers);
   return absl::OkStatus();
 }
 
@@ -125,33 +119,7 @@ void RowGradients::Plan(State& state, int64_t row, int64_t row_bytes, const char
     state.written[row] = 1;
     --state.missing;
   }
-  moves_.push_back({Bytes(state.value) + row * row_bytes, from, !first});
-}
-
-// On several threads each row is cut, since one row can be the target of several moves: their order decides the sum.
-void RowGradients::Execute(DataType dtype, int64_t row_bytes) {
-  const int64_t size = tensorflow::DataTypeSize(dtype);
-  const auto move = [&](int64_t begin, int64_t end) {
-    for (size_t i = 0; i < moves_.size(); ++i) {
-      if (i + kPrefetchDistance < moves_.size()) {
-        __builtin_prefetch(moves_[i + kPrefetchDistance].to + begin, 1);
-        __builtin_prefetch(moves_[i + kPrefetchDistance].to + begin + 64, 1);
-      }
-      char* to = moves_[i].to + begin;
-      const char* from = moves_[i].from + begin;
-      if (moves_[i].add) {
-        AddElements(dtype, to, from, (end - begin) / size).IgnoreError();
-      } else {
-        std::memcpy(to, from, end - begin);
-      }
-    }
-  };
-  const int64_t threads = mover_.workers == nullptr ? 1 : std::min<int64_t>(mover_.workers->num_threads, row_bytes / kSlice);
-  if (threads < 2 || static_cast<int64_t>(moves_.size()) * row_bytes < kParallelBytes) return move(0, row_bytes);
-  const int64_t slice = (row_bytes / threads + kSlice - 1) / kSlice * kSlice;
-  tensorflow::Shard(threads, mover_.workers->workers, threads, moves_.size() * slice, [&](int64_t begin, int64_t end) {
-    if (begin * slice < row_bytes) move(begin * slice, std::min(end * slice, row_bytes));
-  });
+  moves_.Plan(Bytes(state.value) + row * row_bytes, from, /*add=*/!first);
 }
 
 void RowGradients::FillMissing(State& state) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "custom_ops/recursion/row_moves.h"
 #include "custom_ops/recursion/rows.h"
 #include "tensorflow/core/framework/tensor.h"
 
@@ -46,25 +47,18 @@ class RowGradients {
     std::vector<uint8_t> written;
   };
 
-  struct Move {
-    char* to;
-    const char* from;
-    bool add;
-  };
-
   absl::Status ScatterAll(int block, tensorflow::Tensor gradient);
   // Rows that begin at `from`, `stride` bytes apart.
   absl::Status ScatterRows(const SourceRows& rows, const char* from, int64_t stride);
   // The block's gradient, ready to be written into.
   State& Open(int block);
   void Plan(State& state, int64_t row, int64_t row_bytes, const char* from);
-  void Execute(tensorflow::DataType dtype, int64_t row_bytes);
   void FillMissing(State& state);
 
   const std::vector<BlockInfo>& infos_;
   RowMover mover_;
   std::vector<State> states_;
-  std::vector<Move> moves_;  // of the scatter at hand
+  RowMoves moves_;  // of the scatter at hand
 };
 
 }  // namespace recursion

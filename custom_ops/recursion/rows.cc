@@ -203,13 +203,12 @@ void BlockStore::CopyRows(absl::Span<const Ref> refs, int64_t row_bytes, char* o
   }
 }
 
-void BlockStore::ForRows(int64_t num_rows, int64_t row_bytes,
-                         const std::function<void(int64_t, int64_t)>& work) const {
-  if (num_rows * row_bytes < kParallelBytes || mover_.workers == nullptr) return work(0, num_rows);
-  tensorflow::Shard(mover_.workers->num_threads, mover_.workers->workers, num_rows, row_bytes, work);
+void RowMover::ForRows(int64_t num_rows, int64_t row_bytes, const std::function<void(int64_t, int64_t)>& work) const {
+  if (num_rows * row_bytes < kParallelBytes || workers == nullptr) return work(0, num_rows);
+  tensorflow::Shard(workers->num_threads, workers->workers, num_rows, row_bytes, work);
 }
 
-absl::Status BlockStore::Gather(absl::Span<const Ref> refs, Tensor* out) const {
+absl::Status BlockStore::Gather(absl::Span<const Ref> refs, const RowMover& mover, Tensor* out) const {
   if (refs[0].block < 0) return absl::InternalError("A block reads a slot that was never written.");
   const RowBlock& first = blocks_[refs[0].block];
   const int64_t n = refs.size();
@@ -222,7 +221,7 @@ absl::Status BlockStore::Gather(absl::Span<const Ref> refs, Tensor* out) const {
     *out = first.value.Slice(start, start + n);
     return absl::OkStatus();
   }
-  *out = Tensor(mover_.allocator, first.info.dtype, WithRows(first.info.shape, n));
+  *out = Tensor(mover.allocator, first.info.dtype, WithRows(first.info.shape, n));
   if (start >= 0 && first.plain_bytes) {
     std::memcpy(out->data(), first.data + start * first.row_bytes, n * first.row_bytes);
     return absl::OkStatus();
@@ -231,7 +230,7 @@ absl::Status BlockStore::Gather(absl::Span<const Ref> refs, Tensor* out) const {
   if (first.plain_bytes) {
     char* to = static_cast<char*>(out->data());
     const int64_t row_bytes = first.row_bytes;
-    ForRows(n, row_bytes, [&](int64_t begin, int64_t end) {
+    mover.ForRows(n, row_bytes, [&](int64_t begin, int64_t end) {
       CopyRows(refs.subspan(begin, end - begin), row_bytes, to + begin * row_bytes, row_bytes);
     });
   } else if (first.info.dtype == tensorflow::DT_STRING) {
@@ -244,7 +243,8 @@ absl::Status BlockStore::Gather(absl::Span<const Ref> refs, Tensor* out) const {
   return absl::OkStatus();
 }
 
-absl::Status BlockStore::GatherJoined(absl::Span<const absl::Span<const Ref>> parts, Tensor* out) const {
+absl::Status BlockStore::GatherJoined(absl::Span<const absl::Span<const Ref>> parts, const RowMover& mover,
+                                      Tensor* out) const {
   const int64_t n = parts[0].size();
   TensorShape shape;
   int64_t width = 0, stride = 0;
@@ -257,12 +257,12 @@ absl::Status BlockStore::GatherJoined(absl::Span<const absl::Span<const Ref>> pa
   }
   shape.set_dim(0, n);
   shape.set_dim(1, width);
-  *out = Tensor(mover_.allocator, blocks_[parts[0][0].block].info.dtype, shape);
+  *out = Tensor(mover.allocator, blocks_[parts[0][0].block].info.dtype, shape);
   if (static_cast<int64_t>(out->TotalBytes()) != n * stride) {
     return absl::InvalidArgumentError("Rows of different shapes cannot lie side by side.");
   }
   char* to = static_cast<char*>(out->data());
-  ForRows(n, stride, [&](int64_t begin, int64_t end) {
+  mover.ForRows(n, stride, [&](int64_t begin, int64_t end) {
     int64_t offset = begin * stride;
     for (const absl::Span<const Ref>& refs : parts) {
       const int64_t row_bytes = blocks_[refs[0].block].row_bytes;
@@ -275,7 +275,7 @@ absl::Status BlockStore::GatherJoined(absl::Span<const absl::Span<const Ref>> pa
 
 absl::Status BlockStore::GatherSums(absl::Span<const Ref> refs, absl::Span<const int32_t> offsets,
                                     const tensorflow::PartialTensorShape& row_shape, DataType dtype,
-                                    Tensor* out) const {
+                                    const RowMover& mover, Tensor* out) const {
   const int64_t n = offsets.size() - 1;
   TensorShape shape;
   if (!refs.empty()) {
@@ -287,7 +287,7 @@ absl::Status BlockStore::GatherSums(absl::Span<const Ref> refs, absl::Span<const
     return absl::InvalidArgumentError(absl::StrCat("The sum over no calls needs a result of known shape, not ",
                                                    row_shape.DebugString(), "."));
   }
-  *out = Tensor(mover_.allocator, dtype, shape);
+  *out = Tensor(mover.allocator, dtype, shape);
   const int64_t count = shape.num_elements() / n;
   const int64_t row_bytes = count * tensorflow::DataTypeSize(dtype);
   char* to = static_cast<char*>(out->data());
@@ -306,7 +306,7 @@ absl::Status BlockStore::GatherSums(absl::Span<const Ref> refs, absl::Span<const
       }
     }
   };
-  ForRows(n, refs.size() * row_bytes / n, sum);
+  mover.ForRows(n, refs.size() * row_bytes / n, sum);
   return absl::OkStatus();
 }
 

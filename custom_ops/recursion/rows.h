@@ -47,14 +47,17 @@ struct RowBlock {
 // Memory and threads for moving rows.
 struct RowMover {
   tensorflow::Allocator* allocator;
-  const tensorflow::DeviceBase::CpuWorkerThreads* workers;
+  const tensorflow::DeviceBase::CpuWorkerThreads* workers;  // null: the calling thread alone
+
+  // Calls `work(begin, end)` for parts of [0, num_rows), on several threads if there is enough to move.
+  void ForRows(int64_t num_rows, int64_t row_bytes, const std::function<void(int64_t, int64_t)>& work) const;
 };
 
 // All blocks of one run. One thread. References to blocks last until the next Add.
 class BlockStore {
  public:
   // `keep`: numbers are never given twice, since a tape refers to them.
-  BlockStore(RowMover mover, bool keep) : mover_(mover), keep_(keep) { blocks_.reserve(256); }
+  explicit BlockStore(bool keep) : keep_(keep) { blocks_.reserve(256); }
 
   // Takes `value`, [rows, row...] with at least one row and fewer than 2^31, held by `users`.
   int Add(tensorflow::Tensor value, int32_t users, bool differentiated);
@@ -67,14 +70,16 @@ class BlockStore {
     if (--blocks_[block].users == 0) Drop(block);
   }
 
-  // The rows one below the other. Whole blocks, and aligned parts of a block, are passed on and not copied.
-  absl::Status Gather(absl::Span<const Ref> refs, tensorflow::Tensor* out) const;
+  // The rows one below the other. Whole blocks, and aligned parts of a block, are passed on and not copied. This and the
+  // following may run on several threads at once, while nothing else does.
+  absl::Status Gather(absl::Span<const Ref> refs, const RowMover& mover, tensorflow::Tensor* out) const;
   // Rows of several slots side by side; all parts have equally many rows, of shapes that differ in the first dimension only.
-  absl::Status GatherJoined(absl::Span<const absl::Span<const Ref>> parts, tensorflow::Tensor* out) const;
+  absl::Status GatherJoined(absl::Span<const absl::Span<const Ref>> parts, const RowMover& mover,
+                            tensorflow::Tensor* out) const;
   // Row i is the sum, in order, of refs[offsets[i]] to refs[offsets[i + 1]]; zeros of `row_shape` where there are none.
   absl::Status GatherSums(absl::Span<const Ref> refs, absl::Span<const int32_t> offsets,
                           const tensorflow::PartialTensorShape& row_shape, tensorflow::DataType dtype,
-                          tensorflow::Tensor* out) const;
+                          const RowMover& mover, tensorflow::Tensor* out) const;
 
   std::vector<BlockInfo> TakeInfos();
 
@@ -83,10 +88,7 @@ class BlockStore {
   absl::Status Check(absl::Span<const Ref> refs) const;
   // `stride`: bytes from one row of `out` to the next.
   void CopyRows(absl::Span<const Ref> refs, int64_t row_bytes, char* out, int64_t stride) const;
-  // Calls `work(begin, end)` for parts of [0, num_rows), on several threads if there is enough to move.
-  void ForRows(int64_t num_rows, int64_t row_bytes, const std::function<void(int64_t, int64_t)>& work) const;
 
-  RowMover mover_;
   bool keep_;
   std::vector<RowBlock> blocks_;
   std::vector<int32_t> free_;

@@ -35,6 +35,8 @@ class Step {
   Step& operator=(const Step&) = delete;
 
   const std::vector<tensorflow::Tensor>* env() const { return env_; }
+  // Kernels see `device` instead of that of the root kernel.
+  void UseDevice(tensorflow::DeviceBase* device) { params_.device = device; }
   std::unique_ptr<Activation>& activation(int graph) { return activations_[graph]; }
 
   // Runs one kernel on the calling thread; `release(output, tensor)` receives its outputs. `async` is the kernel when it is

@@ -21,7 +21,11 @@ def _gradient(op: tf.Operation, *gradients: tf.Tensor | None) -> list[Any]:
     kernels.keep_tape(op)
     num_args, num_env = len(op.get_attr("Targs")), len(op.get_attr("Tenv"))
     results, calls = len(op.get_attr("Tresults")), len(op.get_attr("Tcalls"))
-    dense, slices = list(head["dense_env"].list.i), list(head["slices_env"].list.i)
+    tables = list(head["slices_env"].list.i)
+    # One that has both comes as a whole.
+    dense = sorted({*head["dense_env"].list.i, *(j for j in tables if _is_computed(op.inputs[num_args + j]))})
+    kept = [k for k, j in enumerate(tables) if j not in dense]
+    slices = [tables[k] for k in kept]
     args = [i for i in range(num_args) if op.inputs[i].dtype.is_floating]
     given = [_or_zeros(g, t) for g, t in zip(gradients, op.outputs, strict=True)]
     dargs, denv, values, indices = kernels.recursion_grad(
@@ -33,8 +37,8 @@ def _gradient(op: tf.Operation, *gradients: tf.Tensor | None) -> list[Any]:
         env_dense=dense,
         env_types=[op.inputs[num_args + j].dtype for j in dense],
         env_slices=slices,
-        slice_types=[tf.as_dtype(t) for t in head["slices_types"].list.type],
-        slice_shapes=[tf.TensorShape(s) for s in head["slices_shapes"].list.shape],
+        slice_types=[tf.as_dtype(head["slices_types"].list.type[k]) for k in kept],
+        slice_shapes=[tf.TensorShape(head["slices_shapes"].list.shape[k]) for k in kept],
     )
     found: list[Any] = [None] * (num_args + num_env)
     for i, gradient in zip(args, dargs, strict=True):
@@ -44,8 +48,7 @@ def _gradient(op: tf.Operation, *gradients: tf.Tensor | None) -> list[Any]:
         found[num_args + j] = tf.IndexedSlices(v, i, dense_shape=_dense_shape(op.inputs[num_args + j]))
     for j, gradient in zip(dense, denv, strict=True):
         gradient.set_shape(op.inputs[num_args + j].shape)
-        both = found[num_args + j]
-        found[num_args + j] = gradient if both is None else gradient + tf.convert_to_tensor(both)
+        found[num_args + j] = gradient
     return found
 
 
@@ -53,6 +56,23 @@ def _or_zeros(gradient: tf.Tensor | tf.IndexedSlices | None, output: tf.Tensor) 
     if not output.dtype.is_floating:
         return None
     return tf.zeros_like(output) if gradient is None else tf.convert_to_tensor(gradient)
+
+
+def _is_computed(table: tf.Tensor) -> bool:
+    """Returns whether a table of rows has a gradient that somebody goes on to differentiate.
+
+    That makes slices a whole tensor at the latest, once for every use. What is a variable, an argument or a constant
+    keeps them: few rows of a large table may be all that an optimizer need touch.
+    """
+    while tf.is_symbolic_tensor(table) and table.op.type in _SAME_ROWS:
+        table = table.op.inputs[0]
+    return tf.is_symbolic_tensor(table) and table.op.type not in _GIVEN
+
+
+_SAME_ROWS = frozenset({"Identity", "Cast", "StopGradient"})
+_GIVEN = frozenset(
+    {"ReadVariableOp", "VarHandleOp", "Placeholder", "PlaceholderWithDefault", "Const", "Arg", "Variable", "VariableV2"}
+)
 
 
 def _dense_shape(table: tf.Tensor) -> tf.Tensor:
