@@ -103,22 +103,23 @@ def _childsum(parameters: Parameters, execution: str) -> Forward:
         below = tf.RaggedTensor.from_row_splits(children, first, validate=False)
         # What depends on a node's own input alone needs no recursion.
         x = parameters.lookup(tokens)
-        input_gates = tf.matmul(x, w["input_kernel"]) + w["bias"]
-        input_forget = tf.matmul(x, w["forget_input_kernel"]) + w["forget_bias"]
-        # A child is told its parent, and returns h and the part of c that the parent keeps.
-        tree = require().SubGraph("tree", input_signature=[_NODE, _NODE], output_signature=(state, state))
+        input_gates = cells.dense(x, w["input_kernel"], w["bias"])
+        # A child is told its parent's part of the forget gate, and returns h and the part of c that the parent keeps.
+        tree = require().SubGraph("tree", input_signature=[_NODE, state], output_signature=(state, state))
 
         @tree.define
-        def body(node: tf.Tensor, parent: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def body(node: tf.Tensor, forget: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             gates = input_gates[node]
             if first[node] < first[node + 1]:
-                h, kept = tree.map(below[node], node, in_axes=(0, None), reduce="sum")
+                below_forget = _product(x[node], w["forget_input_kernel"]) + w["forget_bias"]
+                h, kept = tree.map(below[node], below_forget, in_axes=(0, None), reduce="sum")
                 h, c = cells.sum_of_children(gates + _product(h, w["kernel"]), kept)
             else:
                 h, c = cells.leaf(gates)
-            return h, tf.sigmoid(input_forget[parent] + _product(h, w["forget_kernel"])) * c
+            return h, tf.sigmoid(forget + _product(h, w["forget_kernel"])) * c
 
-        h, _ = tree.map(roots, roots, execution=execution)
+        nothing = tf.zeros([parameters.hidden], parameters.compute)
+        h, _ = tree.map(roots, nothing, in_axes=(0, None), execution=execution)
         return h
 
     return forward

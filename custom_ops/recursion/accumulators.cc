@@ -5,15 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "custom_ops/recursion/row_moves.h"
+#include "custom_ops/recursion/row_products.h"
 #include "custom_ops/recursion/rows.h"
-#include "custom_ops/recursion/step.h"
 #include "custom_ops/recursion/values.h"
-#include "tensorflow/core/framework/node_def_builder.h"
-#include "tensorflow/core/framework/node_properties.h"
-#include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/platform/errors.h"
-#include "tensorflow/core/public/version.h"
 
 namespace tf_ext {
 namespace recursion {
@@ -63,6 +59,13 @@ Tensor Concatenate(absl::Span<const Tensor> parts) {
   return all;
 }
 
+void MakeExclusive(Tensor* tensor) {
+  if (tensor->RefCountIsOne()) return;
+  Tensor copy(tensor->dtype(), tensor->shape());
+  std::memcpy(copy.data(), tensor->data(), copy.TotalBytes());
+  *tensor = std::move(copy);
+}
+
 }  // namespace
 
 EnvGradients::EnvGradients(const Program& program, const std::vector<Tensor>* env, tensorflow::OpKernelContext* ctx)
@@ -72,8 +75,6 @@ EnvGradients::EnvGradients(const Program& program, const std::vector<Tensor>* en
       dense_(env->size()),
       products_(program.products.size()),
       slices_(env->size()) {}
-
-EnvGradients::~EnvGradients() = default;
 
 const std::vector<EnvGradients::Route>& EnvGradients::RoutesOf(const GraphSpec& spec) {
   auto [it, is_new] = routes_.try_emplace(&spec);
@@ -168,52 +169,43 @@ absl::Status EnvGradients::AddRow(int env, int64_t index, const Tensor& row) {
   return AddSlices(env, values, indices);
 }
 
-absl::StatusOr<Tensor> EnvGradients::Multiply(Tensor left, Tensor right) {
-  std::unique_ptr<tensorflow::OpKernel>& kernel = kernels_[left.dtype()];
-  if (kernel == nullptr) {
-    tensorflow::NodeDef def;
-    TF_RETURN_IF_ERROR(tensorflow::NodeDefBuilder("recursion_gradient", "MatMul")
-                           .Input({"x", 0, left.dtype()})
-                           .Input({"dy", 0, right.dtype()})
-                           .Attr("transpose_a", true)
-                           .Finalize(&def));
-    std::shared_ptr<const tensorflow::NodeProperties> properties;
-    TF_RETURN_IF_ERROR(tensorflow::NodeProperties::CreateFromNodeDef(std::move(def), tensorflow::OpRegistry::Global(),
-                                                                     &properties));
-    absl::Status status;
-    kernel = tensorflow::CreateOpKernel(tensorflow::DeviceType(tensorflow::DEVICE_CPU), ctx_->device(),
-                                        ctx_->device()->GetAllocator({}), properties, TF_GRAPH_DEF_VERSION, &status);
-    TF_RETURN_IF_ERROR(status);
-  }
-  if (step_ == nullptr) step_ = std::make_unique<Step>(ctx_, ctx_->function_library(), nullptr, 0);
-  Tensor product;
-  TF_RETURN_IF_ERROR(step_->RunKernel(kernel.get(), kernel->AsAsync(),
-                                      {tensorflow::TensorValue(&left), tensorflow::TensorValue(&right)}, 1,
-                                      [&](int, Tensor&& output) { product = std::move(output); }));
-  return product;
-}
-
 absl::Status EnvGradients::Flush(int index) {
   Pending pending;
   std::swap(pending, products_[index]);
   if (pending.num_rows == 0) return absl::OkStatus();
   const ProductSpec& spec = program_.products[index];
-  std::vector<Tensor> x, dy;
-  for (auto& [left, right] : pending.rows) {
-    x.push_back(std::move(left));
-    dy.push_back(std::move(right));
+  for (auto& [x, dy] : pending.rows) {
+    if (spec.transposed) std::swap(x, dy);
+    x = Cast(x, SumType(x.dtype()));
+    dy = Cast(dy, SumType(dy.dtype()));
   }
-  const DataType type = SumType(x[0].dtype());
-  Tensor left = Cast(Concatenate(x), type), right = Cast(Concatenate(dy), type);
-  if (spec.transposed) std::swap(left, right);
-  TF_ASSIGN_OR_RETURN(const Tensor product, Multiply(std::move(left), std::move(right)));
-  Tensor shaped;
-  if (!shaped.CopyFrom(product, (*env_)[spec.env].shape())) {
-    return absl::InternalError(absl::StrCat("product ", index, " has shape ", product.shape().DebugString(),
-                                            ", expected that of environment value ", spec.env, ", ",
-                                            (*env_)[spec.env].shape().DebugString()));
+  const TensorShape& shape = (*env_)[spec.env].shape();
+  const int64_t m = pending.rows[0].first.dim_size(1), n = pending.rows[0].second.dim_size(1);
+  if (shape.num_elements() != m * n) {
+    return absl::InternalError(absl::StrCat("product ", index, " has shape [", m, ",", n,
+                                            "], expected that of environment value ", spec.env, ", ",
+                                            shape.DebugString()));
   }
-  return AddTo(&dense_[spec.env], shaped);
+  Tensor& sum = dense_[spec.env];
+  const DataType type = pending.rows[0].first.dtype();
+  if (IsNone(sum)) sum = Zeros(type, shape);
+  MakeExclusive(&sum);
+  switch (type) {
+    case tensorflow::DT_FLOAT: AddPending<float>(pending.rows, m, n, &sum); break;
+    case tensorflow::DT_DOUBLE: AddPending<double>(pending.rows, m, n, &sum); break;
+    default: return absl::InternalError(absl::StrCat("no products of ", tensorflow::DataTypeString(type)));
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+void EnvGradients::AddPending(absl::Span<const std::pair<Tensor, Tensor>> rows, int64_t m, int64_t n,
+                              Tensor* sum) const {
+  std::vector<RowPair<T>> pairs;
+  for (const auto& [x, dy] : rows) {
+    pairs.push_back({static_cast<const T*>(x.data()), static_cast<const T*>(dy.data()), x.dim_size(0)});
+  }
+  AddRowProducts<T>(pairs, m, n, static_cast<T*>(sum->data()), ctx_->device()->tensorflow_cpu_worker_threads());
 }
 
 absl::Status EnvGradients::FlushAll(int env) {
@@ -242,13 +234,8 @@ absl::Status EnvGradients::ScatterSlices(int env, Tensor* sum) {
   const int64_t width = num_rows > 0 ? like.NumElements() / num_rows : 0;
   const int64_t size = width * tensorflow::DataTypeSize(type);
   const bool fresh = IsNone(*sum);
-  Tensor all;
-  if (fresh || !sum->RefCountIsOne()) {
-    all = Tensor(type, like.shape());
-    if (!fresh) std::memcpy(all.data(), sum->data(), all.TotalBytes());
-  } else {
-    all = std::move(*sum);
-  }
+  Tensor all = fresh ? Tensor(type, like.shape()) : std::move(*sum);
+  MakeExclusive(&all);
   char* to = static_cast<char*>(all.data());
   std::vector<bool> written(num_rows, !fresh);
   std::vector<Tensor> held;

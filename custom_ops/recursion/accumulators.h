@@ -2,14 +2,12 @@
 #ifndef TF_EXT_CUSTOM_OPS_RECURSION_ACCUMULATORS_H_
 #define TF_EXT_CUSTOM_OPS_RECURSION_ACCUMULATORS_H_
 
-#include <map>
-#include <memory>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "custom_ops/recursion/program.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -17,16 +15,13 @@
 namespace tf_ext {
 namespace recursion {
 
-class Step;
-
 // Dense contributions are added at once. Products X^T dY wait until the rows make a product worth its cost (a small
 // product is dominated by reading and writing the matrix it adds to: 1.1 MB a node for a TreeLSTM of 168), and are then
-// computed as one product over the concatenated rows, added to the matrix. Slices are concatenated at the end.
+// added as one product over all their rows. Slices are concatenated at the end.
 // Not thread safe; order of calls determines the order of sums, so equal orders give equal bits.
 class EnvGradients {
  public:
   EnvGradients(const Program& program, const std::vector<tensorflow::Tensor>* env, tensorflow::OpKernelContext* ctx);
-  ~EnvGradients();
 
   // Routes the fetches of a gradient graph whose targets concern the environment; others are ignored.
   absl::Status Add(const GraphSpec& spec, const std::vector<tensorflow::Tensor>& fetches);
@@ -61,8 +56,9 @@ class EnvGradients {
   absl::Status ScatterSlices(int env, tensorflow::Tensor* sum);
   absl::Status Flush(int product);
   absl::Status FlushAll(int env);
-  // left^T right.
-  absl::StatusOr<tensorflow::Tensor> Multiply(tensorflow::Tensor left, tensorflow::Tensor right);
+  template <typename T>
+  void AddPending(absl::Span<const std::pair<tensorflow::Tensor, tensorflow::Tensor>> rows, int64_t m, int64_t n,
+                  tensorflow::Tensor* sum) const;
 
   const Program& program_;
   const std::vector<tensorflow::Tensor>* env_;
@@ -71,8 +67,6 @@ class EnvGradients {
   std::vector<Pending> products_;
   std::vector<std::vector<std::pair<tensorflow::Tensor, tensorflow::Tensor>>> slices_;  // values, indices
   std::unordered_map<const GraphSpec*, std::vector<Route>> routes_;
-  std::map<tensorflow::DataType, std::unique_ptr<tensorflow::OpKernel>> kernels_;  // of the product, by type
-  std::unique_ptr<Step> step_;
 };
 
 }  // namespace recursion

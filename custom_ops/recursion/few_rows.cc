@@ -6,17 +6,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "custom_ops/recursion/clones.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/framework/tensor.h"
-
-// See fused_rows.cc.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define TF_EXT_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define TF_EXT_CLONES
-#endif
 
 namespace tf_ext {
 namespace recursion {

@@ -8,13 +8,7 @@
 #include <cmath>
 #include <cstring>
 
-// One library serves all x86-64 machines: the loops are compiled for three levels of vector units, and the dynamic loader
-// picks. Elsewhere, and with other compilers, there is one version.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define TF_EXT_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define TF_EXT_CLONES
-#endif
+#include "custom_ops/recursion/clones.h"
 
 namespace tf_ext {
 namespace recursion {
