@@ -103,13 +103,12 @@ def _childsum(parameters: Parameters, execution: str) -> Forward:
         below = tf.RaggedTensor.from_row_splits(children, first, validate=False)
         # What depends on a node's own input alone needs no recursion.
         x = parameters.lookup(tokens)
-        input_gates = cells.dense(x, w["input_kernel"], w["bias"])
         # A child is told its parent's part of the forget gate, and returns h and the part of c that the parent keeps.
         tree = require().SubGraph("tree", input_signature=[_NODE, state], output_signature=(state, state))
 
         @tree.define
         def body(node: tf.Tensor, forget: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            gates = input_gates[node]
+            gates = _product(x[node], w["input_kernel"]) + w["bias"]
             if first[node] < first[node + 1]:
                 below_forget = _product(x[node], w["forget_input_kernel"]) + w["forget_bias"]
                 h, kept = tree.map(below[node], below_forget, in_axes=(0, None), reduce="sum")

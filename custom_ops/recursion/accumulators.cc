@@ -1,5 +1,6 @@
 #include "custom_ops/recursion/accumulators.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -64,6 +65,20 @@ void MakeExclusive(Tensor* tensor) {
   Tensor copy(tensor->dtype(), tensor->shape());
   std::memcpy(copy.data(), tensor->data(), copy.TotalBytes());
   *tensor = std::move(copy);
+}
+
+// *sum += x^T dy for all pairs of tensors.
+template <typename T>
+void AddProducts(absl::Span<const std::pair<Tensor, Tensor>> rows, int64_t m, int64_t n,
+                 const tensorflow::DeviceBase::CpuWorkerThreads* workers, Tensor* sum) {
+  const DataType type = sum->dtype();
+  std::vector<Tensor> held;
+  std::vector<RowPair<T>> pairs;
+  for (const auto& [x, dy] : rows) {
+    const T* left = static_cast<const T*>(held.emplace_back(Cast(x, type)).data());
+    pairs.push_back({left, static_cast<const T*>(held.emplace_back(Cast(dy, type)).data()), x.dim_size(0)});
+  }
+  AddRowProducts<T>(pairs, m, n, static_cast<T*>(sum->data()), workers);
 }
 
 }  // namespace
@@ -174,10 +189,8 @@ absl::Status EnvGradients::Flush(int index) {
   std::swap(pending, products_[index]);
   if (pending.num_rows == 0) return absl::OkStatus();
   const ProductSpec& spec = program_.products[index];
-  for (auto& [x, dy] : pending.rows) {
-    if (spec.transposed) std::swap(x, dy);
-    x = Cast(x, SumType(x.dtype()));
-    dy = Cast(dy, SumType(dy.dtype()));
+  if (spec.transposed) {
+    for (auto& [x, dy] : pending.rows) std::swap(x, dy);
   }
   const TensorShape& shape = (*env_)[spec.env].shape();
   const int64_t m = pending.rows[0].first.dim_size(1), n = pending.rows[0].second.dim_size(1);
@@ -187,25 +200,16 @@ absl::Status EnvGradients::Flush(int index) {
                                             shape.DebugString()));
   }
   Tensor& sum = dense_[spec.env];
-  const DataType type = pending.rows[0].first.dtype();
+  const DataType type = SumType(pending.rows[0].first.dtype());
   if (IsNone(sum)) sum = Zeros(type, shape);
   MakeExclusive(&sum);
+  const tensorflow::DeviceBase::CpuWorkerThreads* workers = ctx_->device()->tensorflow_cpu_worker_threads();
   switch (type) {
-    case tensorflow::DT_FLOAT: AddPending<float>(pending.rows, m, n, &sum); break;
-    case tensorflow::DT_DOUBLE: AddPending<double>(pending.rows, m, n, &sum); break;
+    case tensorflow::DT_FLOAT: AddProducts<float>(pending.rows, m, n, workers, &sum); break;
+    case tensorflow::DT_DOUBLE: AddProducts<double>(pending.rows, m, n, workers, &sum); break;
     default: return absl::InternalError(absl::StrCat("no products of ", tensorflow::DataTypeString(type)));
   }
   return absl::OkStatus();
-}
-
-template <typename T>
-void EnvGradients::AddPending(absl::Span<const std::pair<Tensor, Tensor>> rows, int64_t m, int64_t n,
-                              Tensor* sum) const {
-  std::vector<RowPair<T>> pairs;
-  for (const auto& [x, dy] : rows) {
-    pairs.push_back({static_cast<const T*>(x.data()), static_cast<const T*>(dy.data()), x.dim_size(0)});
-  }
-  AddRowProducts<T>(pairs, m, n, static_cast<T*>(sum->data()), ctx_->device()->tensorflow_cpu_worker_threads());
 }
 
 absl::Status EnvGradients::FlushAll(int env) {
@@ -219,8 +223,7 @@ absl::Status EnvGradients::Dense(int env, Tensor* gradient) {
   if (env < 0 || env >= env_->size()) return absl::InvalidArgumentError(absl::StrCat("no environment value ", env));
   TF_RETURN_IF_ERROR(FlushAll(env));
   const Tensor& like = (*env_)[env];
-  Tensor sum = std::move(dense_[env]);
-  dense_[env] = Tensor();
+  Tensor sum = std::exchange(dense_[env], Tensor());
   if (!slices_[env].empty()) TF_RETURN_IF_ERROR(ScatterSlices(env, &sum));
   *gradient = IsNone(sum) ? Zeros(like.dtype(), like.shape()) : Cast(sum, like.dtype());
   return absl::OkStatus();
@@ -274,13 +277,12 @@ absl::Status EnvGradients::Slices(int env, const TensorShape& row_shape, DataTyp
     all_indices.push_back(std::move(rows));
   }
   slices_[env].clear();
-  if (!IsNone(dense_[env])) {
+  if (const Tensor whole = std::exchange(dense_[env], Tensor()); !IsNone(whole)) {
     // Other uses of the value gave it a gradient as a whole: slices for all rows.
-    Tensor rows(tensorflow::DT_INT64, TensorShape({dense_[env].dim_size(0)}));
+    Tensor rows(tensorflow::DT_INT64, TensorShape({whole.dim_size(0)}));
     for (int64_t i = 0; i < rows.NumElements(); ++i) rows.flat<int64_t>()(i) = i;
-    all_values.push_back(Cast(dense_[env], dtype));
+    all_values.push_back(Cast(whole, dtype));
     all_indices.push_back(rows);
-    dense_[env] = Tensor();
   }
   if (all_values.empty()) {
     TensorShape shape = row_shape;

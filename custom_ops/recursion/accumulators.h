@@ -56,10 +56,6 @@ class EnvGradients {
   absl::Status ScatterSlices(int env, tensorflow::Tensor* sum);
   absl::Status Flush(int product);
   absl::Status FlushAll(int env);
-  template <typename T>
-  void AddPending(absl::Span<const std::pair<tensorflow::Tensor, tensorflow::Tensor>> rows, int64_t m, int64_t n,
-                  tensorflow::Tensor* sum) const;
-
   const Program& program_;
   const std::vector<tensorflow::Tensor>* env_;
   tensorflow::OpKernelContext* ctx_;

@@ -42,7 +42,7 @@ void BatchedRun::AddLane() {
   Lane& lane = lanes_.emplace_back();
   lane.mover = {mover_.allocator, nullptr};
   lane.step = plan_->compiled->NewStep(ctx_, &request_.env);
-  lane.step->UseDevice(plan_->serial_device.get());
+  lane.step->UseSerialDevice(plan_->serial_device.get());
 }
 
 void BatchedRun::CollectRefs(const BlockPlan& block, const Frames& frames, int num_reads) {

@@ -27,8 +27,10 @@ class BatchedTape::Pass {
         ctx_(ctx),
         env_gradients_(env_gradients),
         mover_{ctx->device()->GetAllocator({}), ctx->device()->tensorflow_cpu_worker_threads()},
-        gradients_(tape.blocks, mover_) {
+        gradients_(tape.blocks, mover_),
+        packed_(&tape.env()) {
     whole_.step = plan_.compiled->NewStep(ctx, &tape.env());
+    whole_.step->UsePacked(&packed_);
   }
 
   absl::Status Start(const std::vector<SourceRows>& rows, const std::vector<Tensor>& gradients) {
@@ -87,7 +89,8 @@ class BatchedTape::Pass {
   void AddLane() {
     Lane& lane = lanes_.emplace_back();
     lane.step = plan_.compiled->NewStep(ctx_, &tape_.env());
-    lane.step->UseDevice(plan_.serial_device.get());
+    lane.step->UseSerialDevice(plan_.serial_device.get());
+    lane.step->UsePacked(&packed_);
   }
 
   static void Run(const CompiledGraph& graph, Lane& lane) {
@@ -154,6 +157,7 @@ class BatchedTape::Pass {
   EnvGradients* env_gradients_;
   RowMover mover_;
   RowGradients gradients_;
+  PackedMatrices packed_;
   Lane whole_;               // its kernels use the device's threads
   std::vector<Lane> lanes_;  // theirs do not
   std::vector<const BatchRecord*> reached_;

@@ -290,7 +290,16 @@ class Compiler {
     TF_RETURN_IF_ERROR(target_.library->CreateKernel(instruction->properties, &kernel));
     instruction->kernel.reset(kernel);
     instruction->async = kernel->AsAsync();
-    return MakeFewRowsKernel(instruction->properties->node_def, target_.library, &instruction->few_rows);
+    const NodeDef& def = instruction->properties->node_def;
+    TF_RETURN_IF_ERROR(MakeFewRowsKernel(def, target_.library, &instruction->few_rows));
+    if (instruction->few_rows == nullptr || instruction->inputs[1].constant) return absl::OkStatus();
+    bool transposed = false;
+    TF_RETURN_IF_ERROR(tensorflow::GetNodeAttr(def, "transpose_b", &transposed));
+    for (size_t i = 0; transposed && i < spec_.sources.size(); ++i) {
+      const bool same = code_.feeds[i] == instruction->inputs[1].index;
+      if (same && spec_.sources[i].kind == Source::Kind::kEnv) instruction->transposed = spec_.sources[i].index;
+    }
+    return absl::OkStatus();
   }
 
   absl::Status MakeKernels() {

@@ -28,6 +28,7 @@ struct Instruction {
   std::unique_ptr<tensorflow::OpKernel> kernel;
   tensorflow::AsyncOpKernel* async = nullptr;  // the kernel, when it is asynchronous
   std::unique_ptr<tensorflow::OpKernel> few_rows;  // of a product: takes the kernel's place when there are few rows
+  int transposed = -1;  // of such a product with a transposed environment value: that value
   bool stateless = false;
   std::vector<Operand> inputs;
   int first_input = 0;  // in Activation::inputs

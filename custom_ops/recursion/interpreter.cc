@@ -19,6 +19,8 @@ namespace {
 
 using tensorflow::Tensor;
 
+constexpr int64_t kSerialProducts = 1 << 21;  // multiplications that are not worth a second thread
+
 class StraightLine : public CompiledGraph {
  public:
   StraightLine(const GraphSpec& spec, int index, GraphCode code) : index_(index), code_(std::move(code)) {
@@ -84,8 +86,14 @@ class StraightLine : public CompiledGraph {
       for (int guarded : instruction.guards) guards.push_back(registers[guarded]);
       Tensor* outputs = registers + instruction.first_output;
       tensorflow::OpKernel* kernel = instruction.kernel.get();
-      if (instruction.few_rows != nullptr && HasFewRows(*activation.inputs[instruction.first_input].tensor)) {
-        kernel = instruction.few_rows.get();
+      if (instruction.few_rows != nullptr) {
+        const Tensor& rows = *activation.inputs[instruction.first_input].tensor;
+        if (HasFewRows(rows)) {
+          kernel = instruction.few_rows.get();
+        } else if (instruction.transposed >= 0 && MultiplyPacked(step, instruction.transposed, rows, outputs)) {
+          for (int released : instruction.releases) registers[released] = Tensor();
+          continue;
+        }
       }
       TF_RETURN_IF_ERROR(step.RunKernel(
           kernel, instruction.async,
@@ -95,6 +103,19 @@ class StraightLine : public CompiledGraph {
       for (int released : instruction.releases) registers[released] = Tensor();
     }
     return absl::OkStatus();
+  }
+
+  // Whether `result`, of rows and a transposed environment value, is computed here: on one thread if at all.
+  static bool MultiplyPacked(const Step& step, int env, const Tensor& rows, Tensor* result) {
+    if (step.packed() == nullptr) return false;
+    const Tensor& matrix = (*step.env())[env];
+    if (rows.dims() != 2 || matrix.dims() != 2 || rows.dim_size(1) != matrix.dim_size(1)) return false;
+    const int64_t num_rows = rows.dim_size(0);
+    if (!step.serial() && num_rows * matrix.NumElements() > kSerialProducts) return false;
+    Tensor y(step.device()->GetAllocator({}), tensorflow::DT_FLOAT, {num_rows, matrix.dim_size(0)});
+    Multiply(static_cast<const float*>(rows.data()), num_rows, step.packed()->Get(env), static_cast<float*>(y.data()));
+    *result = std::move(y);
+    return true;
   }
 
   const int index_;

@@ -4,13 +4,13 @@
 #include <cstring>
 
 #include "custom_ops/recursion/rows.h"
-#include "tensorflow/core/util/work_sharder.h"
+#include "custom_ops/recursion/shares.h"
 
 namespace tf_ext {
 namespace recursion {
 namespace {
 
-constexpr int64_t kParallelBytes = 1 << 18;  // below it, waking a thread costs more than the work
+constexpr int64_t kParallelBytes = 1 << 16;  // below it, waking a thread costs more than the work
 constexpr int64_t kSlice = 64;               // bytes of a row that one thread takes at least
 constexpr size_t kPrefetchDistance = 2;
 
@@ -24,8 +24,8 @@ void RowMoves::Run(tensorflow::DataType dtype, int64_t row_bytes,
     return RunPart(dtype, 0, row_bytes);
   }
   const int64_t slice = (row_bytes / threads + kSlice - 1) / kSlice * kSlice;
-  tensorflow::Shard(threads, workers->workers, threads, moves_.size() * slice, [&](int64_t begin, int64_t end) {
-    if (begin * slice < row_bytes) RunPart(dtype, begin * slice, std::min(end * slice, row_bytes));
+  RunShares(workers, threads, [&](int i) {
+    if (i * slice < row_bytes) RunPart(dtype, i * slice, std::min((i + 1) * slice, row_bytes));
   });
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kTileRows = 6;        // of c: the sums of a tile fill the vector registers
 constexpr int kLineBytes = 64;      // width of a tile
-constexpr int64_t kDepth = 256;     // rows that are summed at a time: those of y in a tile's width stay in the first cache
+constexpr int64_t kDepth = 96;      // rows that are summed at a time: with them y in the width of a tile stays in the first cache
 constexpr int64_t kWorthSharing = 1 << 21;  // products that pay for waking a thread
 
 template <typename T>
@@ -29,12 +29,7 @@ template <typename T>
 inline __attribute__((always_inline)) void AddTile(const T* x, const T* y, int64_t depth, T* c, int64_t stride) {
   using Vector = typename Line<T>::Vector;
   constexpr int kHalf = Line<T>::kHalf;
-  Vector sums[kTileRows][2];
-#pragma GCC unroll 6
-  for (int r = 0; r < kTileRows; ++r) {
-    sums[r][0] = *reinterpret_cast<const Vector*>(c + r * stride);
-    sums[r][1] = *reinterpret_cast<const Vector*>(c + r * stride + kHalf);
-  }
+  Vector sums[kTileRows][2] = {};  // apart from c: sums of sums round less
   for (int64_t k = 0; k < depth; ++k, x += kTileRows, y += Line<T>::kSize) {
     const Vector left = *reinterpret_cast<const Vector*>(y), right = *reinterpret_cast<const Vector*>(y + kHalf);
 #pragma GCC unroll 6
@@ -45,8 +40,8 @@ inline __attribute__((always_inline)) void AddTile(const T* x, const T* y, int64
   }
 #pragma GCC unroll 6
   for (int r = 0; r < kTileRows; ++r) {
-    *reinterpret_cast<Vector*>(c + r * stride) = sums[r][0];
-    *reinterpret_cast<Vector*>(c + r * stride + kHalf) = sums[r][1];
+    *reinterpret_cast<Vector*>(c + r * stride) += sums[r][0];
+    *reinterpret_cast<Vector*>(c + r * stride + kHalf) += sums[r][1];
   }
 }
 
@@ -86,12 +81,15 @@ struct Part {
   int64_t begin, end;
 };
 
-// Columns [from, from + width) of rows of `stride` elements, packed `lanes` wide; missing columns are zero.
-template <typename T>
-T* Pack(const T* rows, int64_t num_rows, int64_t stride, int64_t from, int64_t width, int64_t lanes, T* to) {
-  for (int64_t r = 0; r < num_rows; ++r, to += lanes) {
-    std::memcpy(to, rows + r * stride + from, width * sizeof(T));
-    std::fill(to + width, to + lanes, T(0));
+// Columns of rows of `stride` elements, the first `width` of those that lie at `from`, packed kLanes wide with zeros.
+template <int kLanes, typename T>
+T* Pack(const T* from, int64_t num_rows, int64_t stride, int64_t width, T* to) {
+  if (width == kLanes) {
+    for (int64_t r = 0; r < num_rows; ++r, to += kLanes) std::memcpy(to, from + r * stride, kLanes * sizeof(T));
+    return to;
+  }
+  for (int64_t r = 0; r < num_rows; ++r, to += kLanes) {
+    std::fill(std::copy_n(from + r * stride, width, to), to + kLanes, T(0));
   }
   return to;
 }
@@ -118,12 +116,12 @@ void AddColumns(absl::Span<const RowPair<T>> pairs, int64_t m, int64_t n, int64_
     T* to = x.data();
     for (int64_t i = 0; i < m; i += kTileRows) {
       const int64_t width = std::min<int64_t>(kTileRows, m - i);
-      for (const Part<T>& p : parts) to = Pack(p.pair->x + p.begin * m, p.end - p.begin, m, i, width, kTileRows, to);
+      for (const Part<T>& p : parts) to = Pack<kTileRows>(p.pair->x + p.begin * m + i, p.end - p.begin, m, width, to);
     }
     for (int64_t j = begin; j < end; j += kSize) {
       const int64_t width = std::min<int64_t>(kSize, n - j);
       to = y.data();
-      for (const Part<T>& p : parts) to = Pack(p.pair->y + p.begin * n, p.end - p.begin, n, j, width, kSize, to);
+      for (const Part<T>& p : parts) to = Pack<kSize>(p.pair->y + p.begin * n + j, p.end - p.begin, n, width, to);
       AddStripOf(x.data(), y.data(), depth, m, width, c + j, n);
     }
   }

@@ -18,7 +18,7 @@ struct RowPair {
   int64_t rows;
 };
 
-// c[m, n] += the sum over all pairs of x^T y. Every element is summed row after row, whatever the number of threads.
+// c[m, n] += the sum over all pairs of x^T y. The order of the sums depends on the rows alone, whatever the number of threads.
 //
 // A matrix product where both factors come in pieces that need not be brought together, and nothing need be transposed: a
 // row of x and a row of y are read as they lie.

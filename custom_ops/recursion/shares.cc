@@ -20,7 +20,7 @@ namespace {
 // Rough, on purpose: whether a share is worth a thread is a matter of orders of magnitude.
 constexpr double kNanosecondsPerProduct = 1.0 / 40;  // a multiplication and an addition of a matrix product
 constexpr double kNanosecondsPerByte = 0.2;          // elementwise work
-constexpr double kWorthSharing = 20'000;             // nanoseconds of a share that pay for handing it to a thread
+constexpr double kWorthSharing = 8'000;              // nanoseconds of a share that pay for handing it to a thread
 
 bool MayDivide(const std::string& op) {
   static const auto* reads = new absl::flat_hash_set<std::string>{"Placeholder", "ReadVariableOp", "ResourceGather",

@@ -9,6 +9,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
+#include "custom_ops/recursion/packed_matrices.h"
 #include "tensorflow/core/framework/function.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
@@ -35,8 +36,16 @@ class Step {
   Step& operator=(const Step&) = delete;
 
   const std::vector<tensorflow::Tensor>* env() const { return env_; }
-  // Kernels see `device` instead of that of the root kernel.
-  void UseDevice(tensorflow::DeviceBase* device) { params_.device = device; }
+  // Kernels see `device`, which has one thread, instead of that of the root kernel.
+  void UseSerialDevice(tensorflow::DeviceBase* device) {
+    params_.device = device;
+    serial_ = true;
+  }
+  bool serial() const { return serial_; }
+  // Products with transposed environment values may be computed with these, which belong to the same environment.
+  void UsePacked(PackedMatrices* packed) { packed_ = packed; }
+  PackedMatrices* packed() const { return packed_; }
+  tensorflow::DeviceBase* device() const { return params_.device; }
   std::unique_ptr<Activation>& activation(int graph) { return activations_[graph]; }
 
   // Runs one kernel on the calling thread; `release(output, tensor)` receives its outputs. `async` is the kernel when it is
@@ -80,6 +89,8 @@ class Step {
 
   tensorflow::OpKernelContext::Params params_;
   const std::vector<tensorflow::Tensor>* env_ = nullptr;
+  PackedMatrices* packed_ = nullptr;
+  bool serial_ = false;
   std::vector<std::unique_ptr<Activation>> activations_;
   std::vector<tensorflow::AllocatorAttributes> attributes_;
   std::function<void(std::function<void()>)> runner_;

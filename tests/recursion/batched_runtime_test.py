@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.recursion import programs
+from tests.recursion.checking import relative_error
 from tests.recursion.program_builder import FLAG, INTEGER, Once, Program, gradients, row, run
 from tests.recursion.programs import BinaryTrees
 
@@ -14,11 +15,6 @@ FLOATS = tf.TensorSpec([None], tf.float32)
 
 def fib(n: int) -> int:
     return n if n < 2 else fib(n - 1) + fib(n - 2)
-
-
-def relative_error(a, b) -> float:
-    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    return float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30))
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,12 @@ def vector(size: int | None, dtype: tf.DType = tf.float32) -> tf.TensorSpec:
     return tf.TensorSpec([size], dtype)
 
 
+def relative_error(a: Any, b: Any) -> float:
+    """Returns max|a-b| / max|b|."""
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    return float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30))
+
+
 class Eager:
     """What `SubGraph` means: its body, called by Python."""
 
