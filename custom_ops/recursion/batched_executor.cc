@@ -53,6 +53,12 @@ absl::Status BatchedRun::Start() {
   results_.assign(root.results.size(), std::vector<Ref>(num_rows));
   if (request_.collect) calls_.resize(root.num_args + root.results.size());
   args_.assign(request_.args.size(), -1);
+  for (size_t a = 1; request_.map && a < request_.args.size(); ++a) {
+    const int64_t other = request_.args[a].dims() < 1 ? 0 : request_.args[a].dim_size(0);
+    if (other == num_rows) continue;
+    return absl::InvalidArgumentError(absl::StrCat("arguments 0 and ", a, " of SubGraph '", root.name, "' have ",
+                                                   num_rows, " and ", other, " rows; expected equal numbers"));
+  }
   if (num_rows == 0) return absl::OkStatus();
   for (size_t a = 0; a < request_.args.size(); ++a) {
     Tensor arg = request_.args[a];
@@ -60,9 +66,6 @@ absl::Status BatchedRun::Start() {
       TensorShape shape = arg.shape();
       shape.InsertDim(0, 1);
       if (!arg.CopyFrom(request_.args[a], shape)) return absl::InternalError("An argument cannot be made a row.");
-    } else if (arg.dims() < 1 || arg.dim_size(0) != num_rows) {
-      return absl::InvalidArgumentError(absl::StrCat("Argument ", a, " of '", root.name, "' has shape ",
-                                                     arg.shape().DebugString(), ", expected ", num_rows, " rows."));
     }
     args_[a] = store_.Add(std::move(arg), /*users=*/1, request_.record);
   }

@@ -335,6 +335,32 @@ def test_ast_that_cannot_be_read():
         from_ast([1], vocabulary=Vocabulary())  # type: ignore[list-item]
 
 
+@pytest.mark.parametrize(
+    "convert",
+    [
+        from_nested,
+        from_parents,
+        lambda given: from_sexpr(given, vocabulary=Vocabulary()),
+        lambda given: from_ast(given, vocabulary=Vocabulary()),
+    ],
+)
+@pytest.mark.parametrize("given", [None, 3, b"(2 a)", {"a": 1}])
+def test_what_is_no_list_of_trees(convert, given):
+    with pytest.raises(TypeError, match=f"expected a list or another iterable, got {type(given).__name__}"):
+        convert(given)
+
+
+@pytest.mark.parametrize("line", [None, 3, b"(2 a)"])
+def test_lines_that_are_no_text(line):
+    with pytest.raises(TypeError, match=f"line 2: expected text, got {type(line).__name__}"):
+        from_sexpr(["(2 a)", line], vocabulary=Vocabulary())
+
+
+def test_a_label_that_is_too_large():
+    with pytest.raises(ValueError, match="labels: expected integers of 32 bits, got 99999999999999999999"):
+        from_sexpr("(99999999999999999999 a)", vocabulary=Vocabulary())
+
+
 def test_a_deep_ast_made_by_hand():
     node: ast.expr = ast.Name("x", ast.Load())
     for _ in range(DEEP):

@@ -299,3 +299,27 @@ def test_the_fallback_is_logged_once_for_what_it_is():
     with logged() as lines:
         f(2, X)
     assert [line for line in lines if "EagerPyFunc" in line]
+
+
+@pytest.mark.parametrize("execution", BOTH)
+def test_gradients_that_are_tensors_of_the_forward_pass(execution):
+    """`tf.boolean_mask` gives its indices as they are to the gradient; so may a function of the user's own."""
+    v, w = tf.Variable([1.0, -2.0, 3.0]), tf.Variable([2.0, 5.0, 7.0])
+
+    @tf.custom_gradient
+    def odd(x):
+        return x * x, lambda _: x
+
+    def run(new, **kwargs):
+        f = new("f", [INT], vector(None))
+
+        @f.define
+        def body(n):
+            return tf.boolean_mask(v, w > 2.0) * 3.0 + odd(w + 0.0)[1:] + w[n]
+
+        with tf.GradientTape() as tape:
+            y = tf.reduce_sum(f(0, **kwargs) * [1.0, 4.0])
+        return [tf.convert_to_tensor(g) for g in tape.gradient(y, [v, w])]
+
+    for got, expected in zip(tf.function(run)(recursion.SubGraph, execution=execution), run(Eager), strict=True):
+        assert_close(got, expected, 1e-6)

@@ -345,7 +345,57 @@ def test_jit_compile_is_refused():
     for execution in BOTH:
         run = tf.function(lambda n, e=execution: f(n, execution=e), jit_compile=True)
         with pytest.raises(
-            (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.NotFoundError),
-            match="TfExtRecursion",
+            recursion.UnsupportedOperationError, match="(?s)'countdown' was called .*leave jit_compile out"
         ):
             run(tf.constant(3))
+
+
+def test_a_subgraph_of_another_function():
+    f = recursion.SubGraph("f", [INT], INT)
+
+    @tf.function
+    def define(x):
+        twice = 2 * x
+        f.define(lambda n: n + twice)
+        return f(1)
+
+    assert define(tf.constant(3)) == 7
+    with pytest.raises(
+        recursion.UnsupportedOperationError, match="'f' uses tensor 'mul:0' .*pass the tensor as an argument"
+    ):
+        tf.function(lambda: f(1))()
+
+
+def test_arguments_by_name():
+    f = defined(lambda n, x: x, [INT, FLOAT], FLOAT)
+    for call in (f, f.map):
+        with pytest.raises(recursion.SignatureError, match="'f': expected positional arguments, .*got x=. Write"):
+            call([1], x=[2.0])
+
+
+@pytest.mark.parametrize(("arguments", "got"), [((lambda n: n,), "the function itself"), (([INT],), "alone")])
+def test_a_decorator_without_signatures(arguments, got):
+    with pytest.raises(TypeError, match=f"expected the signatures .*got .*{got}"):
+        recursion.function(*arguments)
+
+
+@pytest.mark.parametrize("execution", BOTH)
+def test_a_declared_shape_is_named_when_the_run_breaks_it(execution):
+    f = defined(lambda x: x[:2], [vector(None)], vector(3))
+    run = tf.function(lambda x: f(x, execution=execution), input_signature=[vector(None)])
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"(?s)declared_shape_of_result_of_its_body.*SubGraph 'f'"
+    ) as caught:
+        run(tf.zeros([5]))
+    assert "expected shape" in str(caught.value)
+
+
+@pytest.mark.parametrize("execution", BOTH)
+@pytest.mark.parametrize("sizes", [(0, 1), (1, 0), (3, 1), (1, 3)])
+def test_a_map_over_unequal_lengths_that_only_the_run_tells(execution, sizes):
+    f = defined(lambda n, m: n + m, [INT, INT], INT)
+    many = tf.TensorSpec([None], tf.int32)
+    run = tf.function(lambda a, b: f.map(a, b, execution=execution), input_signature=[many, many])
+    message = f"arguments 0 and 1 of SubGraph 'f' have {sizes[0]} and {sizes[1]} rows; expected equal numbers"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        run(*(tf.zeros([size], tf.int32) for size in sizes))

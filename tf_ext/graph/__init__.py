@@ -19,9 +19,24 @@ except ModuleNotFoundError as _error:
 from tf_ext.graph.autodiff import multi_gradients, new_graph, placeholder, stock_gradient, variable_spec
 from tf_ext.graph.branches import branch_graphs, is_conditional, nested_graphs, runs_op
 from tf_ext.graph.copying import copy_library, copy_op, extract_graph_def, plain_attrs, record_on_tapes
-from tf_ext.graph.tracing import autograph, flatten_up_to, loop_around, note_variables, trace_function
+from tf_ext.graph.tracing import (
+    autograph,
+    flatten_up_to,
+    is_compiled_by_xla,
+    loop_around,
+    note_variables,
+    trace_function,
+)
 from tf_ext.graph.vectorizing import vectorize_op
-from tf_ext.graph.walking import ancestors, constant_value, is_captured_from, is_stateful, read_through, topological
+from tf_ext.graph.walking import (
+    ancestors,
+    constant_value,
+    is_captured_from,
+    is_stateful,
+    is_visible,
+    read_through,
+    topological,
+)
 
 __all__ = [
     "ancestors",
@@ -33,8 +48,10 @@ __all__ = [
     "extract_graph_def",
     "flatten_up_to",
     "is_captured_from",
+    "is_compiled_by_xla",
     "is_conditional",
     "is_stateful",
+    "is_visible",
     "loop_around",
     "multi_gradients",
     "nested_graphs",

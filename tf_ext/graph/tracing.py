@@ -10,8 +10,8 @@ from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.eager import record
 from tensorflow.python.eager.polymorphic_function import autograph_util
 from tensorflow.python.framework import func_graph as func_graph_lib
+from tensorflow.python.ops import control_flow_util, resource_variable_ops
 from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow_graphs
-from tensorflow.python.ops import resource_variable_ops
 from tensorflow.python.util import nest
 
 
@@ -68,3 +68,8 @@ def loop_around(graph: tf.Graph, outermost: tf.Graph) -> tf.Graph | None:
 def flatten_up_to(shallow: Any, value: Any) -> list[Any]:
     """The parts of `value` that stand where `shallow` has leaves; it may go deeper there."""
     return nest.flatten_up_to(shallow, value)
+
+
+def is_compiled_by_xla(graph: tf.Graph) -> bool:
+    """Whether `graph` is being traced for a `tf.function` with `jit_compile=True`, or inside of one."""
+    return bool(control_flow_util.GraphOrParentsInXlaContext(graph))

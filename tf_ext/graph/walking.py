@@ -106,3 +106,13 @@ def is_captured_from(tensor: tf.Tensor, source: tf.Tensor) -> bool:
             return False
         tensor = outer[0]
     return True
+
+
+def is_visible(tensor: tf.Tensor, graph: tf.Graph) -> bool:
+    """Whether an operator of `graph` can read a tensor: one of its own, or of a graph that it was opened in."""
+    here: tf.Graph | None = graph
+    while here is not None:
+        if tensor.graph is here:
+            return True
+        here = getattr(here, "outer_graph", None)
+    return False

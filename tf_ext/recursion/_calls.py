@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
 
+from tf_ext import graph as graphs
 from tf_ext.ops import recursion as kernels
 from tf_ext.recursion._build import Program, build_program
 from tf_ext.recursion._tracing import Trace
+from tf_ext.recursion.errors import UnsupportedOperationError
 
 if TYPE_CHECKING:
     from tf_ext.recursion.subgraph import SubGraph
@@ -80,8 +82,26 @@ def _in_function(run: Callable[..., Any], args: list[tf.Tensor]) -> Any:
     return run(*args)
 
 
+def _check_surroundings(subgraph: SubGraph, program: Program) -> None:
+    """Refuses what would fail later in words that do not say what to do."""
+    here = tf.compat.v1.get_default_graph()
+    if graphs.is_compiled_by_xla(here):
+        raise UnsupportedOperationError(
+            f"SubGraph {subgraph.name!r} was called in a tf.function with jit_compile=True. XLA has no recursion: leave "
+            "jit_compile out there (in Keras: model.compile(jit_compile=False))."
+        )
+    for tensor in program.env:
+        if tf.is_symbolic_tensor(tensor) and not graphs.is_visible(tensor, here):
+            raise UnsupportedOperationError(
+                f"SubGraph {subgraph.name!r} uses tensor {tensor.name!r} of graph {tensor.graph.name!r}, which cannot be "
+                "seen where it is called. Define a SubGraph in the tf.function that calls it, or pass the tensor as an "
+                "argument."
+            )
+
+
 def _run(subgraph: SubGraph, args: list[tf.Tensor], execution: str, return_calls: bool, many: bool) -> Any:
     program = build_program(subgraph, execution)
+    _check_surroundings(subgraph, program)
     outputs, calls = _root_operator(program, subgraph, args, return_calls, many)
     program.randomness.advance()
     results = tf.nest.pack_sequence_as(subgraph.output_signature, outputs)

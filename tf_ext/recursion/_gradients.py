@@ -71,12 +71,12 @@ class GradientBuilder:
             return
         kind, index = source.split(":")
         if kind == "slot":
-            dense = tf.convert_to_tensor(gradient)
+            dense = _own(result, tf.convert_to_tensor(gradient))
             result.fetches.append((dense, f"dslot:{index}", True))
         elif isinstance(gradient, tf.IndexedSlices):
             self.slices.add(int(index))
-            result.fetches.append((gradient.values, f"sv:{index}", True))
-            result.fetches.append((tf.cast(gradient.indices, tf.int64), f"si:{index}", True))
+            result.fetches.append((_own(result, gradient.values), f"sv:{index}", True))
+            result.fetches.append((tf.cast(_own(result, gradient.indices), tf.int64), f"si:{index}", True))
         else:
             value = self._environment.value_of(int(index)) if tensor.dtype == tf.resource else int(index)
             if value is None:
@@ -86,7 +86,7 @@ class GradientBuilder:
                     "supported. Read the variable outside and pass its value as an argument, or do not assign it inside."
                 )
             self.dense.add(value)
-            result.fetches.append((gradient, f"denv:{value}", True))
+            result.fetches.append((_own(result, gradient), f"denv:{value}", True))
 
     def _defer(self, result: BlockGraph, forward: BlockGraph, gradients: list[tf.Tensor | None]) -> None:
         counts: dict[int, int] = {}
@@ -102,7 +102,12 @@ class GradientBuilder:
             self.dense.add(product.env)
             x = result.graph.capture(product.x)
             result.fetches.append((x, f"px:{number}:{occurrence}", True))
-            result.fetches.append((tf.convert_to_tensor(gradient), f"py:{number}:{occurrence}", True))
+            result.fetches.append((_own(result, tf.convert_to_tensor(gradient)), f"py:{number}:{occurrence}", True))
+
+
+def _own(result: BlockGraph, tensor: tf.Tensor) -> tf.Tensor:
+    """A gradient as a tensor of the gradient's graph: some functions return one of the forward graph as it is."""
+    return result.graph.capture(tensor)
 
 
 def _feed_captures(result: BlockGraph, forward: BlockGraph) -> None:

@@ -74,7 +74,8 @@ def _ensure_shape(emitter: BatchedEmitter, op: tf.Operation, inputs: list[Value]
     if not inputs[0].stacked:
         return None
     row = tf.TensorShape(op.get_attr("shape"))
-    return [Value(tf.ensure_shape(inputs[0].tensor, tf.TensorShape([None]).concatenate(row)), True)]
+    name = op.name.split("/")[-1]  # tells whose shape was declared
+    return [Value(tf.ensure_shape(inputs[0].tensor, tf.TensorShape([None]).concatenate(row), name=name), True)]
 
 
 @rule("ExpandDims Squeeze Reshape")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -49,6 +49,15 @@ def mapped_arguments(subgraph: SubGraph, in_axes: Any, count: int) -> list[bool]
     if not any(axis == 0 for axis in axes):
         raise ValueError(f"SubGraph {subgraph.name!r}.map: in_axes={in_axes!r} maps no argument; call it directly.")
     return [axis == 0 for axis in axes]
+
+
+def check_keywords(subgraph: SubGraph, others: Mapping[str, Any]) -> None:
+    """Refuses arguments by name: a declaration has none, and the body may come later."""
+    if others:
+        raise SignatureError(
+            f"SubGraph {subgraph.name!r}: expected positional arguments, in the order of input_signature, got "
+            f"{', '.join(f'{name}=' for name in others)}. Write the values without names."
+        )
 
 
 def bind(subgraph: SubGraph, args: Sequence[Any], mapped: Sequence[bool] | None = None) -> list[tf.Tensor]:
@@ -102,7 +111,8 @@ def _convert(where: str, spec: Any, value: Any, leading: bool) -> list[tf.Tensor
                 f"shape {tensor.shape}; convert it with tf.cast or tf.reshape, or change the signature."
             )
         if _tells_less(tensor.shape, shape):
-            tensor = tf.ensure_shape(tensor, shape)
+            # Its name is all that a message of the run can say of it.
+            tensor = tf.ensure_shape(tensor, shape, name="declared_shape_of_" + where.split(", ")[-1].replace(" ", "_"))
         tensors.append(tensor)
     return tensors
 

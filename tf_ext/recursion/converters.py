@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tf_ext.recursion.forest import Array, Forest
-from tf_ext.recursion.forest_builder import ForestBuilder, as_node_array, assemble
+from tf_ext.recursion.forest_builder import ForestBuilder, as_node_array, assemble, several
 from tf_ext.recursion.vocabulary import Vocabulary, lookup
 
 
@@ -42,7 +42,7 @@ def from_nested(
             values of different shapes.
     """
     builder = ForestBuilder()
-    for tree in trees:
+    for tree in several(trees, "trees"):
         stack: list[tuple[Any, int]] = [(tree, -1)]
         while stack:
             node, parent = stack.pop()
@@ -132,7 +132,7 @@ def from_parents(
         ValueError: if a tree has no root, several, a parent out of range or a cycle, or if lengths differ; it names the
             tree and the row.
     """
-    arrays = [_checked_parents(np.asarray(tree), f"tree {i}") for i, tree in enumerate(parents)]
+    arrays = [_checked_parents(np.asarray(tree), f"tree {i}") for i, tree in enumerate(several(parents, "parents"))]
     sizes = [len(tree) for tree in arrays]
     splits = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
     joined = np.concatenate([*arrays, np.zeros(0, np.int64)])
@@ -162,7 +162,7 @@ def _checked_parents(parents: Array, where: str) -> npt.NDArray[np.int64]:
 
 
 def _joined(parts: Sequence[Any], sizes: list[int], what: str) -> Array:
-    arrays = [as_node_array(part, f"tree {tree}: {what}") for tree, part in enumerate(parts)]
+    arrays = [as_node_array(part, f"tree {tree}: {what}") for tree, part in enumerate(several(parts, what))]
     if len(arrays) != len(sizes):
         raise ValueError(f"{what}: expected one array for each of {len(sizes)} trees, got {len(arrays)}.")
     for tree, (array, size) in enumerate(zip(arrays, sizes, strict=True)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,29 @@ def assemble(parents: IntArray, node_splits: IntArray, values: Array, labels: Ar
     )
 
 
+def several(given: Any, what: str) -> Iterable[Any]:
+    """Passes on what can be walked through, to be used where Python's own complaint would not say what is wanted.
+
+    Example:
+        >>> several(3, "trees")
+        Traceback (most recent call last):
+        TypeError: trees: expected a list or another iterable, got int.
+
+    Args:
+        given: what a caller gave.
+        what: its name, for the error.
+
+    Returns:
+        `given`.
+
+    Raises:
+        TypeError: if it cannot be walked through, or only character by character.
+    """
+    if isinstance(given, str | bytes | Mapping) or not (hasattr(given, "__iter__") or hasattr(given, "__getitem__")):
+        raise TypeError(f"{what}: expected a list or another iterable, got {type(given).__name__}.")
+    return given
+
+
 def as_node_array(entries: Sequence[Any] | Array, what: str) -> Array:
     """One array of what the nodes carry: integers as int32, Python floats as float32, arrays of floats as they are.
 
@@ -65,6 +88,8 @@ def as_node_array(entries: Sequence[Any] | Array, what: str) -> Array:
         raise ValueError(f"{what}: expected one shape for all nodes, got {shapes}.") from None
     if not array.size:
         return array.astype(np.float32 if array.dtype.kind == "f" and array.ndim > 1 else np.int32)
+    if array.dtype.kind == "O" and all(isinstance(entry, int) for entry in entries):
+        raise ValueError(f"{what}: expected integers of 32 bits, got {min(entries)} to {max(entries)}.")
     if array.dtype.kind not in "biuf":
         raise ValueError(
             f"{what}: expected numbers, got {array.dtype}. "

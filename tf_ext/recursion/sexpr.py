@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from tf_ext.recursion.forest import Forest
-from tf_ext.recursion.forest_builder import ForestBuilder
+from tf_ext.recursion.forest_builder import ForestBuilder, several
 from tf_ext.recursion.vocabulary import Vocabulary, lookup
 
 # Only ASCII white space parts tokens: the Stanford treebank has tokens with a no-break space inside.
@@ -46,11 +46,16 @@ def from_sexpr(
         The forest, with a label for each node; `source` is a node's place in pre-order.
 
     Raises:
+        TypeError: for a line that is no text.
         ValueError: for a malformed line; it names the line, the column and what was expected there.
     """
     builder = ForestBuilder()
     parser = _Parser(builder, vocabulary, label_vocabulary, inner)
-    for number, line in enumerate(lines.split("\n") if isinstance(lines, str) else lines, start=1):
+    for number, line in enumerate(lines.split("\n") if isinstance(lines, str) else several(lines, "lines"), start=1):
+        if not isinstance(line, str):
+            raise TypeError(
+                f"line {number}: expected text, got {type(line).__name__}. Decode bytes; open files as text."
+            )
         if line.strip():
             parser.read(line.rstrip(), number)
     return builder.build(labelled=True)

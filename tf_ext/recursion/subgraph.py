@@ -136,7 +136,7 @@ class SubGraph:
         return self._autograph
 
     @tf.autograph.experimental.do_not_convert
-    def __call__(self, *args: Any, execution: str = "auto", return_calls: bool = False) -> Any:
+    def __call__(self, *args: Any, execution: str = "auto", return_calls: bool = False, **others: Any) -> Any:
         """Calls the SubGraph.
 
         Args:
@@ -145,6 +145,7 @@ class SubGraph:
             as one vectorised call; `"auto"` batches where the bodies allow and says so in the log where they do not.
             Only outside of bodies: a recursion runs in one way.
           return_calls: also return what every call of this SubGraph was given and returned (outside of bodies only).
+          **others: refused; the arguments of a SubGraph are positional.
 
         Returns:
           The structure of `output_signature`. With `return_calls`, a pair of it and a `Calls` tuple whose `arguments`
@@ -156,6 +157,7 @@ class SubGraph:
           BatchingError: if `execution="batched"` and a body does not allow it; the message names the operation.
           UnsupportedOperationError: if a body calls inside a loop.
         """
+        _signature.check_keywords(self, others)
         values = _signature.bind(self, args)
         trace = _tracing.enclosing_trace()
         if trace is not None:
@@ -172,6 +174,7 @@ class SubGraph:
         reduce: str | None = None,
         execution: str = "auto",
         return_calls: bool = False,
+        **others: Any,
     ) -> Any:
         """One call for every row of the arguments' leading dimension, all independent of each other.
 
@@ -185,6 +188,7 @@ class SubGraph:
           reduce: None stacks the results, `"sum"` adds them up (zeros for no rows; inside bodies only).
           execution: see `__call__`.
           return_calls: see `__call__`.
+          **others: see `__call__`.
 
         Returns:
           The structure of `output_signature`, with a leading dimension where stacked.
@@ -193,6 +197,7 @@ class SubGraph:
           SignatureError, UndefinedSubGraphError, BatchingError, UnsupportedOperationError: as `__call__`.
           ValueError: if `in_axes` or `reduce` has another value.
         """
+        _signature.check_keywords(self, others)
         mapped = _signature.mapped_arguments(self, in_axes, len(args))
         if reduce not in (None, "sum"):
             raise ValueError(f"SubGraph {self.name!r}.map: expected reduce to be None or 'sum', got {reduce!r}.")
@@ -211,7 +216,7 @@ class SubGraph:
 
 def function(
     input_signature: Sequence[Any],
-    output_signature: Any,
+    output_signature: Any = None,
     *,
     name: str | None = None,
     autograph: bool = True,
@@ -231,6 +236,9 @@ def function(
     Returns:
       A decorator.
 
+    Raises:
+      TypeError: if a signature is missing.
+
     Example::
 
         @recursion.function([tf.TensorSpec([], tf.int64)], tf.TensorSpec([], tf.int64))
@@ -239,6 +247,12 @@ def function(
 
         factorial(tf.constant(5, tf.int64))  # 120
     """
+    if callable(input_signature) or output_signature is None:
+        raise TypeError(
+            "recursion.function: expected the signatures of the arguments and of the result, as in "
+            "@recursion.function([tf.TensorSpec([], tf.int32)], tf.TensorSpec([], tf.int32)), got "
+            + ("the function itself." if callable(input_signature) else f"{input_signature!r} alone.")
+        )
 
     def decorate(body: Callable[..., Any]) -> SubGraph:
         subgraph = SubGraph(

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 
 from tf_ext.recursion.forest import Forest
-from tf_ext.recursion.forest_builder import ForestBuilder
+from tf_ext.recursion.forest_builder import ForestBuilder, several
 from tf_ext.recursion.vocabulary import Vocabulary, lookup
 
 
@@ -41,7 +41,7 @@ def from_ast(
         ValueError: if a source is no Python, or is nested too deeply for Python's own parser.
     """
     builder = ForestBuilder()
-    for tree in [sources] if isinstance(sources, str | ast.AST) else sources:
+    for tree in [sources] if isinstance(sources, str | ast.AST) else several(sources, "sources"):
         where = f"source {builder.num_trees}"
         stack: list[tuple[str | ast.AST, int]] = [(_parsed(tree, where), -1)]
         while stack:
