@@ -30,6 +30,13 @@ def relative_error(a: Any, b: Any) -> float:
     return float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30))
 
 
+def defined(body: Callable[..., Any], inputs: Sequence[Any] = (INT,), output: Any = INT, **limits: int) -> Any:
+    """A SubGraph `f` with a body that calls nothing."""
+    f = recursion.SubGraph("f", list(inputs), output, **limits)
+    f.define(body)
+    return f
+
+
 class Eager:
     """What `SubGraph` means: its body, called by Python."""
 

@@ -125,7 +125,7 @@ def test_mixed_precision(execution):
 
 
 def test_keras_compiles_no_layer_that_says_it_cannot_be():
-    """A function with jit_compile=True is refused (signature_test.py); Keras asks the layer first."""
+    """A function with jit_compile=True is refused (refusals_test.py); Keras asks the layer first."""
     model = make_model()
     model.compile(loss="mse", jit_compile=True)
     x, y = data(8)
