@@ -1,6 +1,7 @@
 """Keeps the books of an issue's numbered bars: cells, what they must reach, and what is left to measure."""
 
 import dataclasses
+import gc
 import pathlib
 import statistics
 import time
@@ -99,6 +100,7 @@ def run(
             fresh = _not_run(task, "time is up: run again with the same --out")
         else:
             fresh = _measure(task, smoke)
+            gc.collect()  # what one task leaves behind must not slow the next
         for cell in fresh:
             harness.emit(dataclasses.asdict(cell), out)
         cells += fresh

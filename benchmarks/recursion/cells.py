@@ -1,8 +1,10 @@
 """The cells of `models.py` in TensorFlow, on rows, shared by the peers."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from benchmarks.recursion.models import Model
@@ -62,6 +64,16 @@ class Parameters:
         with tf.GradientTape() as tape:
             loss = self.loss(forward())
         return loss, tape.gradient(loss, self.variables)
+
+
+def pack(arrays: Sequence[npt.NDArray[np.int32]]) -> tuple[tf.Tensor, tf.Tensor]:
+    """Joins integer arrays, and tells their sizes: an argument of a `tf.function` costs more than a level of a tree."""
+    return tf.constant(np.concatenate(arrays), tf.int32), tf.constant([len(array) for array in arrays], tf.int32)
+
+
+def unpack(packed: tf.Tensor, sizes: tf.Tensor, num: int) -> list[tf.Tensor]:
+    """Takes the arrays apart again, inside of the function."""
+    return list(tf.split(packed, sizes, num=num))
 
 
 def dense(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:

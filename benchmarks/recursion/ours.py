@@ -52,17 +52,17 @@ def prepare(model: Model, forest: Forest, execution: str, compute: tf.DType = tf
     else:
         forward = _childsum(parameters, execution)
         arrays = [forest.tokens, forest.first, forest.children, forest.roots]
-    inputs = [tf.constant(array) for array in arrays]
+    packed, sizes = cells.pack(arrays)
 
-    @tf.function(input_signature=[_INTS] * len(inputs))
-    def infer(*args: tf.Tensor) -> tf.Tensor:
-        return forward(*args)
+    @tf.function(input_signature=[_INTS, _INTS])
+    def infer(packed: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
+        return forward(*cells.unpack(packed, sizes, len(arrays)))
 
-    @tf.function(input_signature=[_INTS] * len(inputs))
-    def train(*args: tf.Tensor) -> tuple[tf.Tensor, dict[str, Any]]:
-        return parameters.differentiate(lambda: forward(*args))
+    @tf.function(input_signature=[_INTS, _INTS])
+    def train(packed: tf.Tensor, sizes: tf.Tensor) -> tuple[tf.Tensor, dict[str, Any]]:
+        return parameters.differentiate(lambda: forward(*cells.unpack(packed, sizes, len(arrays))))
 
-    return Runner(lambda: infer(*inputs), lambda: train(*inputs))
+    return Runner(lambda: infer(packed, sizes), lambda: train(packed, sizes))
 
 
 def _product(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:

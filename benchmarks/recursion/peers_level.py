@@ -8,14 +8,13 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from benchmarks.recursion import cells, peers_level_loop
 from benchmarks.recursion.cells import Parameters, Runner, State, Tensors
 from benchmarks.recursion.data import Forest
 from benchmarks.recursion.models import Model
-from benchmarks.recursion.schedule import Schedule, by_level
+from benchmarks.recursion.schedule import by_level
 
 UNROLLED = 200
 """Deeper forests run in a loop over the levels: tracing is linear in the number of levels."""
@@ -32,7 +31,8 @@ def prepare(model: Model, forest: Forest, dtype: tf.DType = tf.float32) -> Runne
         return peers_level_loop.prepare(model, schedule, dtype)
     parameters = Parameters(model, dtype)
     forward = _binary(parameters) if model.kind == "binary" else _childsum(parameters)
-    parts, packed, sizes = _pack(schedule)
+    parts = {f.name: getattr(schedule, f.name) for f in dataclasses.fields(schedule)}
+    packed, sizes = cells.pack(tf.nest.flatten(parts))
 
     @tf.function(input_signature=[_INTS, _INTS], autograph=False)
     def infer(packed: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
@@ -45,16 +45,8 @@ def prepare(model: Model, forest: Forest, dtype: tf.DType = tf.float32) -> Runne
     return Runner(lambda: infer(packed, sizes), lambda: train(packed, sizes))
 
 
-def _pack(schedule: Schedule) -> tuple[dict[str, Any], tf.Tensor, tf.Tensor]:
-    """Joins the arrays of a schedule: dozens of arguments would cost more than the levels of a small forest."""
-    parts = {f.name: getattr(schedule, f.name) for f in dataclasses.fields(schedule)}
-    arrays = tf.nest.flatten(parts)
-    sizes = [len(array) for array in arrays]
-    return parts, tf.constant(np.concatenate(arrays)), tf.constant(sizes, tf.int32)
-
-
 def _unpack(parts: dict[str, Any], packed: tf.Tensor, sizes: tf.Tensor) -> dict[str, Any]:
-    flat = tf.split(packed, sizes, num=len(tf.nest.flatten(parts)))
+    flat = cells.unpack(packed, sizes, len(tf.nest.flatten(parts)))
     return dict(tf.nest.pack_sequence_as(parts, flat))
 
 
