@@ -323,3 +323,26 @@ def test_gradients_that_are_tensors_of_the_forward_pass(execution):
 
     for got, expected in zip(tf.function(run)(recursion.SubGraph, execution=execution), run(Eager), strict=True):
         assert_close(got, expected, 1e-6)
+
+
+def test_a_py_function_has_no_gradient_and_says_why():
+    f = recursion.SubGraph("f", [INT, vector(SIZE)], vector(SIZE))
+
+    @f.define
+    def body(n, x):
+        if n <= 0:
+            return x
+        y = tf.py_function(lambda a: a * a, [f(n - 1, x) + f(n - 2, 0.9 * x)], tf.float32)
+        return tf.ensure_shape(y, [SIZE])
+
+    x = tf.Variable(X)
+
+    @tf.function
+    def gradient():
+        with tf.GradientTape() as tape:
+            y = f(3, x)
+        return tape.gradient(y, x)
+
+    with pytest.raises(recursion.UnsupportedOperationError, match="(?s)is a tf.py_function.*tf.custom_gradient"):
+        gradient()
+    assert tf.function(lambda: f(3, x))().shape == [SIZE]

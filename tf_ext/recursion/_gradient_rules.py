@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_ext import graph as graphs
+from tf_ext.recursion.errors import UnsupportedOperationError
 
 OVERRIDES = {
     "Add": "TfExtAdd",
@@ -22,6 +23,7 @@ OVERRIDES = {
     "Reshape": "TfExtReshape",
     "ConcatV2": "TfExtConcat",
     "ResourceGather": "TfExtResourceGather",
+    "EagerPyFunc": "TfExtEagerPyFunc",
 }
 
 
@@ -139,3 +141,12 @@ def _slices(dy: tf.Tensor, indices: tf.Tensor, row: list[int | None], shape: tf.
 
 
 tf.no_gradient("TfExtCallRandom")
+
+
+@tf.RegisterGradient("TfExtEagerPyFunc")
+def _eager_py_func(op: tf.Operation, *_: Any) -> Any:
+    """TensorFlow keeps one tape for each `tf.py_function`, that of its last call: those of other calls would be wrong."""
+    raise UnsupportedOperationError(
+        f"operation {op.name!r} is a tf.py_function, which TensorFlow can differentiate for one call of a body only. Give "
+        "it a gradient of its own with tf.custom_gradient, or write it with TensorFlow's operations"
+    )
