@@ -67,8 +67,9 @@ $(STAMPS)/dev $(STAMPS)/docs: $(STAMPS)/%: $(STAMPS)/install
 
 # A peer in the benchmarks. The build for CPUs where it is to be had: the usual one brings gigabytes for GPUs.
 $(STAMPS)/bench: $(STAMPS)/install
-	$(call say,Installing PyTorch to compare with)
+	$(call say,Installing PyTorch to compare with, and matplotlib to draw)
 	@$(PIP) install 'torch==2.13.0+cpu' 2>/dev/null || $(PIP) install 'torch>=2.5'
+	@$(PIP) install matplotlib
 	@touch $@
 
 .PHONY: setup

@@ -11,6 +11,7 @@ from benchmarks.recursion import data, models, peers_eager, peers_level, peers_l
 from benchmarks.recursion.data import Forest
 from benchmarks.recursion.models import Model
 from benchmarks.recursion.schedule import by_level
+from tf_ext.testing import require
 
 CASES = {
     "trees": ("binary", data.random_binary(5, words=40)),
@@ -60,7 +61,7 @@ def test_the_gradient_of_the_control_is_the_slope(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_peers_agree_with_the_control(name: str, peer: str) -> None:
     if peer == "torch":
-        pytest.importorskip("torch")
+        require("torch")
     model, forest = _case(name)
     runner = suite.IMPLEMENTATIONS[peer](model, forest)
     values, gradients = suite.errors(runner, peers_eager.prepare(model, forest, tf.float64))
@@ -138,7 +139,7 @@ def test_a_smoke_run_fails_no_cell(capsys: pytest.CaptureFixture[str]) -> None:
 def test_results_are_lines_and_a_figure(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("matplotlib")
+    require("matplotlib")
     case = suite.CASES["treelstm/1"]
     monkeypatch.setattr(suite.Case, "make", lambda self: _case("trees"))
     monkeypatch.setattr(program, "QUICK", (case.name,))

@@ -42,6 +42,7 @@ PARTS = (
     Part("cmake", "rebuilds the operators for another TensorFlow", "pip install cmake ninja", program="cmake"),
     Part("gpu", "runs bodies on an NVIDIA GPU", "an NVIDIA driver, then: pip install 'tensorflow[and-cuda]'"),
     Part("torch", "a peer in the benchmarks", "pip install torch", module="torch"),
+    Part("matplotlib", "figures of the benchmarks", "pip install matplotlib", module="matplotlib"),
     Part("hypothesis", "property-based tests", "pip install hypothesis", module="hypothesis"),
     Part("bazel", "the second build", "apt-get install bazel-bootstrap", program="bazel"),
 )
