@@ -195,9 +195,14 @@ def test_a_writer_is_used_inside_with(store):
 
 def test_an_exception_inside_a_writer_leaves_the_old_checkpoint(store):
     store.save("x", {"a": b"old"})
-    with pytest.raises(RuntimeError, match="mine"), store.writer("x") as writer:
-        writer.put("a", b"new")
-        raise RuntimeError("mine")
+
+    def fail():
+        with store.writer("x") as writer:
+            writer.put("a", b"new")
+            raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        fail()
     assert store.load("x")["a"] == b"old"
     store.collect_garbage(0)
     assert len(list(store.directory.joinpath("generations").iterdir())) == 1

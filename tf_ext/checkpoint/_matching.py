@@ -33,8 +33,8 @@ def check_variables(
         StateMismatchError: Number, path, shape or dtype differ; the message names the first variable that does.
     """
     for position, (variable, path, shape, dtype) in enumerate(zip(variables, paths, shapes, dtypes, strict=False)):
-        expected = (_stem(path), tuple(shape), dtype)
-        got = (_stem(variable.path), tuple(variable.shape), str(variable.dtype))
+        expected = (_stem(path, group), tuple(shape), dtype)
+        got = (_stem(variable.path, group), tuple(variable.shape), str(variable.dtype))
         if expected != got:
             raise StateMismatchError(
                 f"{group} variable {position}: expected {path!r} with shape {tuple(shape)} and dtype {dtype}, got "
@@ -50,8 +50,10 @@ def check_variables(
         _check_numbers(group, [variable.path for variable in variables], paths)
 
 
-def _stem(path: str) -> str:
-    return _NUMBER.sub("", path)
+def _stem(path: str, group: str) -> str:
+    # One optimizer inside another has the other's name before its own if `fit` built it, and not if it was built by hand.
+    parts = path.split("/")[-2:] if group == "optimizer" else [path]
+    return _NUMBER.sub("", "/".join(parts))
 
 
 def _numbers(path: str) -> list[tuple[str, int]]:

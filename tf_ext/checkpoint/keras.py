@@ -3,8 +3,7 @@
     from tf_ext import checkpoint
 
     store = checkpoint.Store("/data/checkpoints")
-    model.fit(data, epochs=2, callbacks=[stopping])
-    checkpoint.keras.save(store, "epoch-2", checkpoint.keras.capture(model, callbacks=[stopping]))
+    model.fit(data, epochs=2, callbacks=[stopping, checkpoint.keras.SaveEveryEpoch(store, callbacks=[stopping])])
 
     state = checkpoint.keras.load(store, "epoch-2")  # another process, a new model of the same making
     checkpoint.keras.restore(model, state)
@@ -32,25 +31,25 @@ except ModuleNotFoundError as _error:
         "It comes with TensorFlow; install one: pip install 'tensorflow-cpu>=2.21,<2.22'"
     ) from _error
 
-import numpy as np
-
 from tf_ext.checkpoint._callbacks import capture_callbacks, check_callbacks, put_back
 from tf_ext.checkpoint._matching import check_variables
 from tf_ext.checkpoint._state import RESERVED, State, Variables, from_blobs, to_blobs
 from tf_ext.checkpoint.errors import InvalidBlobError, StateMismatchError
 from tf_ext.checkpoint.store import Store
 
-__all__ = ["ResumeCallbacks", "State", "capture", "load", "restore", "save"]
+__all__ = ["ResumeCallbacks", "SaveEveryEpoch", "State", "capture", "load", "restore", "save"]
 
 
 def capture(model: keras.Model, *, callbacks: Sequence[keras.callbacks.Callback] = (), metrics: bool = False) -> State:
     """Copies the state of a model between two epochs.
 
+    At its end `fit` may exchange the weights: for the best ones (`EarlyStopping`) or for averages (an optimizer with
+    `use_ema`). A training that is to go on as if it had not stopped is captured before that: see `SaveEveryEpoch`.
+
     Args:
         model: A built model. Its optimizer is taken too if it was compiled; one that has not trained yet is built.
         callbacks: Callbacks whose state is taken: those of Keras that change with the training, and any with methods
-            `get_state()` and `set_state(state)`. An `EarlyStopping` that has put back the best weights at the end of
-            `fit` has done so before this is called.
+            `get_state()` and `set_state(state)`.
         metrics: Take the variables of the compiled metrics as well. `fit` resets them when an epoch begins, so that they
             matter to loops of one's own only.
 
@@ -136,6 +135,32 @@ class ResumeCallbacks(keras.callbacks.Callback):
         self._pairs = []
 
 
+class SaveEveryEpoch(keras.callbacks.Callback):
+    """Saves the state of the training at the end of each epoch. Comes last in the list.
+
+    Args:
+        store: Where to.
+        name: Name of the checkpoint; ``{epoch}`` stands for the number of epochs that are done, which the metadata tells
+            as ``"epoch"``. A name without it has the latest state only.
+        callbacks: Callbacks whose state is saved as well; see `capture`.
+
+    Example:
+        model.fit(data, epochs=4, callbacks=[stopping, SaveEveryEpoch(store, callbacks=[stopping])])
+        restore(model, load(store, "epoch-2"))
+    """
+
+    def __init__(
+        self, store: Store, name: str = "epoch-{epoch}", callbacks: Sequence[keras.callbacks.Callback] = ()
+    ) -> None:
+        super().__init__()
+        self._store, self._name, self._callbacks = store, name, list(callbacks)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Saves the state. Keras counts epochs from 0, their number is one more."""
+        state = capture(self.model, callbacks=self._callbacks)
+        save(self._store, self._name.format(epoch=epoch + 1), state, {"epoch": epoch + 1})
+
+
 def save(store: Store, name: str, state: State, metadata: Mapping[str, Any] | None = None) -> None:
     """Writes a state as a checkpoint, in the place of an older one of that name.
 
@@ -184,7 +209,7 @@ def _optimizer_of(model: keras.Model) -> keras.optimizers.Optimizer | None:
 
 def _copy(variables: Sequence[keras.Variable]) -> Variables:
     # TensorFlow's `numpy()` may be a view of the variable's own memory, which training writes to.
-    return tuple((v.path, np.array(keras.ops.convert_to_numpy(v), copy=True)) for v in variables)
+    return tuple((v.path, keras.ops.convert_to_numpy(v).copy()) for v in variables)
 
 
 def _check(group: str, variables: Sequence[keras.Variable], values: Variables) -> None:
