@@ -43,7 +43,7 @@ def _writers(store: Store, directory: pathlib.Path, arrays: Arrays) -> dict[str,
         _sync(directory / "plain")
 
     def savez(sync: bool) -> None:
-        np.savez(directory / "peer.npz", **{f"a{i}": array for i, array in enumerate(arrays.values())})
+        np.savez(directory / "peer.npz", *arrays.values())
         if sync:
             _sync(directory / "peer.npz")
 
@@ -64,7 +64,7 @@ def _readers(store: Store, directory: pathlib.Path, arrays: Arrays) -> dict[str,
     def plain() -> None:
         with open(directory / "plain", "rb") as file:
             for array in arrays.values():
-                file.readinto(np.empty_like(array).data)  # type: ignore[attr-defined]
+                file.readinto(np.empty_like(array).data)
 
     def savez() -> None:
         with np.load(directory / "peer.npz") as file:

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,7 +143,8 @@ def test_a_reader_among_writers_sees_whole_checkpoints_only(tmp_path):
     writers = [context.Process(target=_replace_and_delete, args=(tmp_path, seed, stop)) for seed in (1, 2)]
     for writer in writers:
         writer.start()
-    numbers, held = set(), None
+    numbers: set[int] = set()
+    held: Any = None
     try:
         for _ in range(100_000):
             try:
@@ -171,7 +173,7 @@ def test_the_collector_spares_a_writer_in_another_process_until_it_is_killed(tmp
         "    writer.put('a', b'1' * 10_000_000)\n    print(1, flush=True)\n    sys.stdin.read()\n"
     )
     store = Store(tmp_path)
-    process = subprocess.Popen(
+    process: Any = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout.readline() == "1\n"

@@ -90,10 +90,8 @@ def commit(layout: Layout, name: str, attempt: str) -> tuple[bool, list[pathlib.
         return False, []
     manifest = _merge(generation, name, attempt, count)
     _mark_superseded(layout, name, old)
-    _files.replace_file(
-        layout.manifest(name),
-        _format.frame(_format.MANIFEST, {**dataclasses.asdict(manifest), "blobs": _rows(manifest)}),
-    )
+    blobs = {key: vars(entry) for key, entry in manifest.blobs.items()}
+    _files.replace_file(layout.manifest(name), _format.frame(_format.MANIFEST, {**vars(manifest), "blobs": blobs}))
     return True, _retire(layout, name, old)
 
 
@@ -163,10 +161,6 @@ def _merge(generation: pathlib.Path, name: str, attempt: str, count: int) -> Man
     return Manifest(name, attempt, shards, blobs, metadata)
 
 
-def _rows(manifest: Manifest) -> dict[str, dict[str, Any]]:
-    return {key: dataclasses.asdict(entry) for key, entry in manifest.blobs.items()}
-
-
 def _visible_attempt(layout: Layout, name: str) -> str | None:
     # A manifest that cannot be read may be replaced and deleted; its data is then found by the garbage collector.
     try:
@@ -177,7 +171,8 @@ def _visible_attempt(layout: Layout, name: str) -> str | None:
 
 def _mark_superseded(layout: Layout, name: str, attempt: str | None) -> None:
     if attempt is not None and layout.generation(name, attempt).exists():
-        _files.touch(layout.generation(name, attempt) / SUPERSEDED)
+        # No fsync: it need outlive processes, and none outlives a power cut.
+        (layout.generation(name, attempt) / SUPERSEDED).touch()
 
 
 def _retire(layout: Layout, name: str, attempt: str | None) -> list[pathlib.Path]:

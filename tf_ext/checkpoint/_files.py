@@ -78,12 +78,6 @@ def replace_file(path: pathlib.Path, data: bytes) -> None:
     sync_directory(path.parent)
 
 
-def touch(path: pathlib.Path) -> None:
-    """Makes an empty file durably."""
-    path.touch()
-    sync_directory(path.parent)
-
-
 def move_aside(path: pathlib.Path, trash: pathlib.Path) -> pathlib.Path | None:
     """Moves a directory out of sight, in one step; returns where it lies now, None if it was not there."""
     target = trash / uuid.uuid4().hex

@@ -11,7 +11,6 @@ The manifest has all indices; the one in the shard tells it to whoever commits, 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import fcntl
 import os
 import pathlib
@@ -31,6 +30,8 @@ FIRST_LINE = b"tf_ext.checkpoint.shard\n"
 
 # Summed up and written while it is in the processor's cache.
 _CHUNK = 1 << 20
+# Smaller than a chunk: chunks then go to the system as they are, and only what is small is collected.
+_BUFFER = 1 << 16
 
 
 class Writer:
@@ -121,14 +122,14 @@ class Writer:
                 file.close()
 
     def _open_aside(self) -> BinaryIO:
-        file = open(self._aside, "xb", buffering=_CHUNK)  # noqa: SIM115  closed in __exit__
+        file = open(self._aside, "xb", buffering=_BUFFER)  # noqa: SIM115  closed in __exit__
         fcntl.flock(file.fileno(), fcntl.LOCK_EX)  # the garbage collector sees by it that the writer lives
         return file
 
     def _write_index(self, file: BinaryIO) -> None:
         index = {
             "metadata": self._metadata,
-            "blobs": {key: dataclasses.asdict(entry) for key, entry in self._entries.items()},
+            "blobs": {key: vars(entry) for key, entry in self._entries.items()},
         }
         offset = file.tell()
         file.write(_format.frame(_format.SHARD, index))
