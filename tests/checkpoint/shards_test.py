@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tf_ext import checkpoint
-from tf_ext.checkpoint import Store, _commit, _files
+from tf_ext.checkpoint import Store, _commit, _files, _layout
 
 TIMEOUT_S = 30.0
 
@@ -108,6 +108,17 @@ def test_an_attempt_that_was_visible_never_comes_back(store, monkeypatch, how):
     assert list(store.load("x") if "x" in store else []) == (["new"] if how == "replaced" else [])
     assert store.collect_garbage() > 0  # marked as superseded, so that its age does not matter
     assert not list(store.directory.glob("generations/x@t"))
+
+
+def test_what_vanishes_while_it_is_looked_at_is_no_error(store):
+    # A reader looks for shards without the lock, and two collectors may remove the same trash.
+    _write(store, 0)
+    generation = store.directory / "generations/x@t"
+    moved = _files.move_aside(generation, store.directory / "trash")
+    assert _layout.shards_present(generation) == {}
+    assert _files.remove_tree(moved) > 0
+    assert _files.remove_tree(moved) == 0
+    assert _files.move_aside(generation, store.directory / "trash") is None
 
 
 def test_the_collector_spares_living_writers_and_young_attempts(store):

@@ -190,6 +190,8 @@ def test_a_writer_is_used_inside_with(store):
     assert writer.committed
     with pytest.raises(checkpoint.WriterClosedError):
         writer.put("b", b"")
+    with pytest.raises(checkpoint.WriterClosedError, match="Make a new one"), writer:
+        pass
     assert dict(store.load("x")) == {"a": b"1"}
 
 

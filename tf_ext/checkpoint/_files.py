@@ -93,8 +93,9 @@ def remove_tree(path: pathlib.Path | None) -> int:
     if path is None:
         return 0
     freed = 0
-    for file in path.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):
-            freed += file.lstat().st_size if file.is_file() else 0
+    for folder, _, files in os.walk(path):  # passes over what vanishes meanwhile
+        for file in files:
+            with contextlib.suppress(FileNotFoundError):
+                freed += os.lstat(os.path.join(folder, file)).st_size
     shutil.rmtree(path, ignore_errors=True)
     return freed

@@ -13,6 +13,7 @@ No name has an `@` in it, so that a generation's directory tells its name and it
 
 from __future__ import annotations
 
+import os
 import pathlib
 import re
 
@@ -46,6 +47,10 @@ class Layout:
         found = (path.name.removesuffix(".json") for path in self.checkpoints.glob("*.json"))
         return sorted(name for name in found if _NAME.fullmatch(name))
 
+    def has(self, name: object) -> bool:
+        """Whether a checkpoint is visible."""
+        return isinstance(name, str) and bool(_NAME.fullmatch(name)) and self.manifest(name).exists()
+
     def attempts(self, name: str) -> list[str]:
         """The attempts to write a checkpoint that have left data, visible or not, sorted."""
         return sorted(path.name.removeprefix(f"{name}@") for path in self.generations.glob(f"{name}@*"))
@@ -73,8 +78,12 @@ def shard_file(shard: int, num_shards: int) -> str:
 def shards_present(generation: pathlib.Path) -> dict[int, set[int]]:
     """The finished shards of an attempt, by the number of shards that their writers expected."""
     present: dict[int, set[int]] = {}
-    for path in generation.glob("shard-*"):
-        match = _SHARD.fullmatch(path.name)
+    try:
+        files = os.listdir(generation)
+    except FileNotFoundError:  # replaced or deleted since its name was read: readers look without the lock
+        return present
+    for file in files:
+        match = _SHARD.fullmatch(file)
         if match:
             present.setdefault(int(match[2]), set()).add(int(match[1]))
     return present

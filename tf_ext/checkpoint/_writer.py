@@ -62,6 +62,7 @@ class Writer:
         self._file: BinaryIO | None = None
         self._entries: dict[str, _format.Entry] = {}
         self._committed = False
+        self._entered = False
 
     @property
     def committed(self) -> bool:
@@ -96,6 +97,9 @@ class Writer:
         self._entries[key] = _format.Entry(dtype, shape, offset, data.nbytes, checksum, self._shard)
 
     def __enter__(self) -> Self:
+        if self._entered:
+            raise WriterClosedError("expected a writer that was not used before. Make a new one with `Store.writer`.")
+        self._entered = True
         self._file = self._start(self._open_aside)
         self._file.write(FIRST_LINE)
         return self

@@ -210,7 +210,7 @@ class Store:
         return self._remove(trash)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name in self.names()
+        return self._layout.has(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
