@@ -48,6 +48,7 @@ WITHOUT_TENSORFLOW = (
     "tf_ext.ops",
     "tf_ext.cli",
     "tf_ext.planning",
+    "tf_ext.checkpoint",
     "tf_ext.checkpoint.store",
     "tf_ext.comm",
     "tf_ext.table",
@@ -186,14 +187,18 @@ def test_packages_that_need_no_tensorflow_import_without_it():
     done = _without_tensorflow(imports + "print(sorted(m for m in sys.modules if m.split('.')[0] == 'tensorflow'))")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
-    assert {"tf_ext", "tf_ext.errors", "tf_ext.ops", "tf_ext.cli"} <= set(present)
+    assert {"tf_ext", "tf_ext.errors", "tf_ext.ops", "tf_ext.cli", "tf_ext.checkpoint.store"} <= set(present)
 
 
 @pytest.mark.parametrize(
     "code",
     [
         "from tf_ext import ops; ops.load()",
-        *(f"import {room}" for room in ("tf_ext.graph", "tf_ext.recursion") if _exists(room)),
+        *(
+            f"import {room}"
+            for room in ("tf_ext.graph", "tf_ext.recursion", "tf_ext.checkpoint.keras")
+            if _exists(room)
+        ),
     ],
 )
 def test_what_needs_tensorflow_says_so_in_a_sentence(code):
