@@ -1,17 +1,22 @@
 """Runs the benchmark of `tf_ext.recursion`.
 
     python -m benchmarks.recursion [--quick] [--out=FILE] [--plot=FOLDER]
-    python -m benchmarks.recursion --bars [N] [--smoke] [--out=FILE]
+    python -m benchmarks.recursion --bars [N] [--only CELL] [--smoke] [--out=FILE]
 
 The first prints, for every case and implementation, the median time per tree as one line of JSON; `ratio` is that time
-over the time of `batched`. The second measures the issue's numbered bars (all of them without N).
+over the time of `batched`. The second measures the numbered bars (all of them without N), each task in a process of its own;
+`--only CELL` measures one.
 
 What a run includes is the same for all: forests are tensors already, and what an implementation precomputes on the host
 (topological order, level schedule) is not counted.
 """
 
 import argparse
+import dataclasses
+import functools
+import json
 import pathlib
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +29,7 @@ from benchmarks.harness import Timing
 from benchmarks.recursion import bars, plot, suite
 from benchmarks.recursion.suite import CASES, IMPLEMENTATIONS, MODES, Case
 
+_TASK_S = 1500.0
 QUICK = ("treelstm/10", "ast/1", "treelstm/1")
 
 
@@ -32,10 +38,20 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="three cases, few runs, under a minute")
     parser.add_argument("--cases", nargs="+", choices=CASES, help="only these cases")
     parser.add_argument("--bars", nargs="?", type=int, const=0, metavar="N", help="measure bar N, or all bars")
+    parser.add_argument("--only", metavar="CELL", help="with --bars: the task that settles this cell, in this process")
     parser.add_argument("--smoke", action="store_true", help="with --bars: smallest size, check results, not times")
     parser.add_argument("--out", type=pathlib.Path, help="append the lines here; with --bars, go on where it stopped")
     parser.add_argument("--plot", type=pathlib.Path, metavar="FOLDER", help="write figures here")
     return parser.parse_args(argv)
+
+
+def _in_child(task: ledger.Task, smoke: bool) -> list[ledger.Cell]:
+    """Measures a task in a fresh process: what a peer leaves in memory slows whoever comes after it."""
+    command = [sys.executable, "-m", "benchmarks.recursion", f"--bars={task.bar}", f"--only={task.cells[0]}"]
+    command += ["--smoke"] * smoke
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=_TASK_S, check=False)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return [ledger.Cell(**line) for line in lines if line["cell"] != "all"]
 
 
 def main(argv: Sequence[str]) -> int:
@@ -44,6 +60,10 @@ def main(argv: Sequence[str]) -> int:
     logging.set_verbosity(logging.INFO)
     if arguments.bars is not None:
         tasks = bars.tasks(arguments.bars or None)
+        if arguments.only:
+            tasks = [task for task in tasks if arguments.only in task.cells]
+        elif not arguments.smoke:
+            tasks = [dataclasses.replace(task, measure=functools.partial(_in_child, task)) for task in tasks]
         return 0 if ledger.run(tasks, arguments.out, arguments.smoke) else 1
     names = arguments.cases or (QUICK if arguments.quick else tuple(CASES))
     records = []
