@@ -60,13 +60,6 @@ Tensor Concatenate(absl::Span<const Tensor> parts) {
   return all;
 }
 
-void MakeExclusive(Tensor* tensor) {
-  if (tensor->RefCountIsOne()) return;
-  Tensor copy(tensor->dtype(), tensor->shape());
-  std::memcpy(copy.data(), tensor->data(), copy.TotalBytes());
-  *tensor = std::move(copy);
-}
-
 // *sum += x^T dy for all pairs of tensors.
 template <typename T>
 void AddProducts(absl::Span<const std::pair<Tensor, Tensor>> rows, int64_t m, int64_t n,

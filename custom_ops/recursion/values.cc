@@ -66,6 +66,13 @@ absl::StatusOr<Tensor> Stack(absl::Span<const Tensor> rows) {
   return stacked;
 }
 
+void MakeExclusive(Tensor* tensor) {
+  if (tensor->RefCountIsOne()) return;
+  Tensor copy(tensor->dtype(), tensor->shape());
+  std::memcpy(copy.data(), tensor->data(), copy.TotalBytes());
+  *tensor = std::move(copy);
+}
+
 absl::Status AddTo(Tensor* sum, const Tensor& value) {
   if (IsNone(value)) return absl::OkStatus();
   if (IsNone(*sum)) {
@@ -83,9 +90,7 @@ absl::Status AddTo(Tensor* sum, const Tensor& value) {
       return absl::InvalidArgumentError(
           absl::StrCat("values of type ", tensorflow::DataTypeString(sum->dtype()), " cannot be summed"));
     }
-    Tensor fresh(sum->dtype(), sum->shape());
-    std::memcpy(fresh.data(), sum->data(), sum->TotalBytes());
-    *sum = std::move(fresh);
+    MakeExclusive(sum);
   }
   return AddElements(sum->dtype(), sum->data(), value.data(), value.NumElements());
 }

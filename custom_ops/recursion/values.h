@@ -24,6 +24,9 @@ absl::StatusOr<tensorflow::Tensor> Row(const tensorflow::Tensor& tensor, int64_t
 // Rows of equal shapes, one after the other, with a new first dimension.
 absl::StatusOr<tensorflow::Tensor> Stack(absl::Span<const tensorflow::Tensor> rows);
 
+// Copies plain numbers that somebody else holds too, so that they can be written to.
+void MakeExclusive(tensorflow::Tensor* tensor);
+
 // *sum += value; a `sum` that is none becomes `value`. Written in place when nobody else holds it.
 absl::Status AddTo(tensorflow::Tensor* sum, const tensorflow::Tensor& value);
 
