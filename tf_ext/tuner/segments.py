@@ -22,7 +22,8 @@ Scalar = bool | int | float | str
 # Names and the values they have during a segment, ordered by name.
 Config = tuple[tuple[str, Scalar], ...]
 
-_PIECE = re.compile(r'(?P<value>"(?:[^"\\]|\\.)*"|[^"|@]+)@(?P<start>\d+)(?:\||$)')
+_PIECE = re.compile(r'(?P<value>"(?:[^"\\]|\\.)*"|[^"|@]+)@(?P<start>\d+)(?=\||$)\|?')
+_END = re.compile(r"\|@(?P<end>\d+)$")
 _PLAIN = re.compile(r"[A-Za-z_][\w.\- ]*")
 
 
@@ -51,6 +52,7 @@ class Sequence:
     Attributes:
         values: The values in turn. Neighbours differ.
         starts: The epochs at which they begin, from 0 on, rising.
+        end: The epochs that it is defined for, or None if the last value stays. Nothing may train for longer.
 
     Example:
         >>> Sequence.of([(0.1, 0), (0.01, 40)])
@@ -61,9 +63,10 @@ class Sequence:
 
     values: tuple[Scalar, ...]
     starts: tuple[int, ...]
+    end: int | None = None
 
     @classmethod
-    def of(cls, pieces: Iterable[tuple[Scalar, int]] | str | Sequence) -> Sequence:
+    def of(cls, pieces: Iterable[tuple[Scalar, int]] | str | Sequence, end: int | None = None) -> Sequence:
         """Makes a sequence of pairs (value, epoch at which it begins); takes a text and a sequence, too.
 
         Raises:
@@ -82,9 +85,11 @@ class Sequence:
                 f"expected pairs (value, epoch at which it begins), such as [(0.1, 0), (0.01, 40)], got {pieces!r}."
             ) from None
         _check(pairs)
+        if end is not None and end <= pairs[-1][1]:
+            raise InvalidSequenceError(f"expected the last value to begin before the end, {end}, got {pairs[-1][1]}.")
         # A piece that changes nothing would keep equal prefixes apart.
         kept = [pair for i, pair in enumerate(pairs) if i == 0 or pair[0] != pairs[i - 1][0]]
-        return cls(tuple(value for value, _ in kept), tuple(start for _, start in kept))
+        return cls(tuple(value for value, _ in kept), tuple(start for _, start in kept), end)
 
     @classmethod
     def parse(cls, text: str) -> Sequence:
@@ -95,20 +100,24 @@ class Sequence:
         """
         if not cls.is_text(text):
             raise InvalidSequenceError(f"expected a sequence such as '0.1@0|0.01@40' (value@epoch), got {text!r}.")
-        return cls.of([(_read(m["value"]), int(m["start"])) for m in _PIECE.finditer(text)])
+        end = _END.search(text)
+        pieces = text if end is None else text[: end.start()]
+        pairs = [(_read(m["value"]), int(m["start"])) for m in _PIECE.finditer(pieces)]
+        return cls.of(pairs, None if end is None else int(end["end"]))
 
     @staticmethod
     def is_text(value: object) -> bool:
         """Whether a value is the text of a sequence."""
-        if not isinstance(value, str) or not value or value.endswith("|"):
+        if not isinstance(value, str) or value.endswith("|"):
             return False
-        end, first = 0, True
-        while end < len(value):
-            match = _PIECE.match(value, end)
-            if match is None or (first and match["start"] != "0"):
+        pieces = _END.sub("", value)
+        position = 0
+        while position < len(pieces):
+            match = _PIECE.match(pieces, position)
+            if match is None or (position == 0 and match["start"] != "0"):
                 return False
-            end, first = match.end(), False
-        return True
+            position = match.end()
+        return position > 0
 
     def at(self, epoch: int) -> Scalar:
         """The value during the epoch that begins when `epoch` epochs are done."""
@@ -118,7 +127,8 @@ class Sequence:
         raise InvalidSequenceError(f"expected an epoch from 0 on, got {epoch}.")
 
     def __str__(self) -> str:
-        return "|".join(f"{_write(value)}@{start}" for value, start in zip(self.values, self.starts, strict=True))
+        pieces = [f"{_write(value)}@{start}" for value, start in zip(self.values, self.starts, strict=True)]
+        return "|".join(pieces if self.end is None else [*pieces, f"@{self.end}"])
 
     def __repr__(self) -> str:
         return f"Sequence({str(self)!r})"
@@ -135,7 +145,7 @@ def path_of(values: Mapping[str, Scalar | Sequence], epochs: int) -> Path:
         Segments from 0 to `epochs`, none shorter than one epoch.
 
     Raises:
-        InvalidSequenceError: There is no epoch to train.
+        InvalidSequenceError: There is no epoch to train, or a sequence is shorter.
 
     Example:
         >>> path_of({"lr": Sequence.parse("0.1@0|0.01@4"), "units": 8}, 6)[1]
@@ -143,6 +153,12 @@ def path_of(values: Mapping[str, Scalar | Sequence], epochs: int) -> Path:
     """
     if epochs < 1:
         raise InvalidSequenceError(f"expected at least one epoch to train, got {epochs}.")
+    for name, value in values.items():
+        if isinstance(value, Sequence) and value.end is not None and value.end < epochs:
+            raise InvalidSequenceError(
+                f"expected {name!r} to be defined for the {epochs} epochs that are to be trained, got {value}, which ends "
+                f"after {value.end}. Make the schedule longer, or train for fewer epochs."
+            )
     names = sorted(values)
     starts = {0, epochs}
     for value in values.values():
