@@ -8,6 +8,7 @@ import keras_tuner
 
 from tf_ext.tuner.oracles._checks import check_whole
 from tf_ext.tuner.oracles._durable import DurableOracle
+from tf_ext.tuner.oracles._stock import generator_state
 
 __all__ = ["BayesianOptimizationOracle"]
 
@@ -75,8 +76,7 @@ class BayesianOptimizationOracle(DurableOracle, keras_tuner.oracles.BayesianOpti
 
     def _memory(self) -> Any:
         # Keras Tuner does not save it: after a restart it would draw the same starting points again.
-        kind, keys, position, has_gauss, gauss = self._random_state.get_state()
-        return [kind, keys.tolist(), position, has_gauss, gauss]
+        return generator_state(self._random_state)
 
     def _remember(self, memory: Any) -> None:
         self._random_state.set_state(tuple(memory))

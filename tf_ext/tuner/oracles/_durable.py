@@ -106,9 +106,6 @@ class DurableOracle(StagedOracle):
     def _event(self, event: Event) -> None:
         """An event of the subclass' own is read back."""
 
-    def _changed(self, settings: Event) -> None:
-        """A search in progress goes on with other settings than `settings`, none of them `_fixed`."""
-
     # Keras Tuner's interface.
 
     def create_trial(self, tuner_id: str) -> Trial:
@@ -193,9 +190,9 @@ class DurableOracle(StagedOracle):
                 return exclusively(self, call)
             finally:
                 decisions, self._outbox = self._outbox, []
-                tell = self.on_decision
-                for decision in decisions if tell is not None else ():
-                    tell(decision)
+                if self.on_decision is not None:
+                    for decision in decisions:
+                        self.on_decision(decision)
 
     @contextlib.contextmanager
     def _inside(self) -> Iterator[None]:
@@ -235,7 +232,7 @@ class DurableOracle(StagedOracle):
             with self._inside():
                 super().end_trial(trial)
         except RuntimeError:
-            self._take_back(stored)
+            _restore.take_back(self, stored)
             raise
         self._log_ended(stored)
         _export.write_trial(self, stored)
@@ -254,13 +251,6 @@ class DurableOracle(StagedOracle):
         self._finished.add(trial.trial_id)
         self._log(_restore.end_event(self, trial))
         self._closed(trial)
-
-    def _take_back(self, trial: Trial) -> None:
-        """Leaves a trial open whose end Keras Tuner refused half-way."""
-        if self.end_order and self.end_order[-1] == trial.trial_id:
-            self.end_order.pop()
-            self._run_times[trial.trial_id] -= 1
-        trial.status = "RUNNING"
 
     def _check_consecutive_failures(self) -> None:
         # Keras Tuner walks over all trials at each end, and gives up for ever once there was such a row.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras_tuner
@@ -15,7 +15,7 @@ from tf_ext.tuner.errors import PlanMismatchError
 from tf_ext.tuner.oracles import _adopt
 from tf_ext.tuner.oracles._journal import Event, Journal
 
-__all__ = ["begin_event", "end_event", "forget_results", "restore"]
+__all__ = ["begin_event", "end_event", "forget_results", "requeue", "restore", "take_back"]
 
 _VERSION = 1
 
@@ -61,6 +61,29 @@ def forget_results(trial: Trial) -> None:
     trial.metrics = type(trial.metrics)()
 
 
+def take_back(oracle: Any, trial: Trial) -> None:
+    """Leaves a trial open whose end Keras Tuner refused half-way, since too many had failed in a row."""
+    if oracle.end_order and oracle.end_order[-1] == trial.trial_id:
+        oracle.end_order.pop()
+        oracle._run_times[trial.trial_id] -= 1
+    trial.status = "RUNNING"
+
+
+def requeue(oracle: Any, retry: list[str], was_open: Iterable[str]) -> None:
+    """Sends what was open to the retry queue. Keras Tuner takes from its end, so that the first comes last.
+
+    Args:
+        oracle: Whose trials they are.
+        retry: Those that wait for another try, as they are in the queue.
+        was_open: Those that were open.
+    """
+    open_ids = set(was_open)
+    oracle._retry_queue = retry + [trial_id for trial_id in reversed(oracle.start_order) if trial_id in open_ids]
+    oracle.ongoing_trials = {}
+    for trial_id in oracle._retry_queue:
+        forget_results(oracle.trials[trial_id])
+
+
 def restore(oracle: Any) -> None:
     """Builds the state of an oracle from the journal in its project directory, or from Keras Tuner's files there.
 
@@ -69,7 +92,7 @@ def restore(oracle: Any) -> None:
     """
     if oracle._journal is not None:
         # It holds what this process knows. What was open goes back to the queue, as Keras Tuner has it.
-        _requeue(oracle, dict.fromkeys(oracle._retry_queue[:], True) | {t.trial_id: False for t in _ongoing(oracle)})
+        requeue(oracle, oracle._retry_queue, [trial.trial_id for trial in oracle.ongoing_trials.values()])
         return
     directory = pathlib.Path(oracle._project_dir)
     journal = Journal(directory / "oracle.jsonl")
@@ -80,10 +103,11 @@ def restore(oracle: Any) -> None:
     given = oracle._given_space
     with _restoring(oracle):
         waiting = _fold(oracle, events)
-    _requeue(oracle, waiting)
-    settings = next(event for event in reversed(events) if event["op"] == "begin")["settings"]
-    if settings != oracle._settings():
-        oracle._changed(settings)
+    requeue(
+        oracle,
+        [i for i, is_retry in waiting.items() if is_retry],
+        [i for i, is_retry in waiting.items() if not is_retry],
+    )
     events.append(begin_event(oracle))
     journal.start(events)
     oracle._journal = journal
@@ -188,20 +212,6 @@ def _end(oracle: Any, event: Event) -> None:
     oracle.end_order.append(trial.trial_id)
     oracle._finished.add(trial.trial_id)
     oracle._closed(trial)
-
-
-def _requeue(oracle: Any, waiting: dict[str, bool]) -> None:
-    """Sends what was open to the retry queue. Keras Tuner takes from its end, so that the first comes last."""
-    retry = [trial_id for trial_id, is_retry in waiting.items() if is_retry]
-    was_open = [trial_id for trial_id in oracle.start_order if waiting.get(trial_id) is False]
-    oracle._retry_queue = retry + was_open[::-1]
-    oracle.ongoing_trials = {}
-    for trial_id in oracle._retry_queue:
-        forget_results(oracle.trials[trial_id])
-
-
-def _ongoing(oracle: Any) -> list[Trial]:
-    return list(oracle.ongoing_trials.values())
 
 
 def _add_given(oracle: Any, given: keras_tuner.HyperParameters | None) -> None:
