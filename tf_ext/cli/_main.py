@@ -10,7 +10,7 @@ from absl import app
 from absl.flags import argparse_flags
 
 import tf_ext
-from tf_ext.cli import _doctor
+from tf_ext.cli import _doctor, _tuner
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -26,6 +26,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--version", action="version", version=f"tf_ext {tf_ext.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _doctor.add_to(commands)
+    _tuner.add_to(commands)
     arguments: argparse.Namespace = parser.parse_args(list(argv[1:]))
     return arguments
 

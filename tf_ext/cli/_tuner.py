@@ -1,0 +1,101 @@
+"""`tf-ext tuner`: looks at the search plan of a tuner."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import pathlib
+import sqlite3
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tf_ext.errors import TfExtError
+
+if TYPE_CHECKING:
+    import rich.console
+
+Command = Callable[[argparse.Namespace], int]
+
+
+def add_to(commands: argparse._SubParsersAction[Any]) -> None:
+    """Adds the subcommand ``tuner``."""
+    parser = commands.add_parser("tuner", help="look at the search plan of a hyper-parameter study, or export it")
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    show = _action(actions, "show", _show, "studies, their best trials, and what merging saved")
+    tree = _action(actions, "tree", _tree, "the stages as a tree")
+    export = _action(actions, "export", _export, "the stages as a page, a picture or JSON")
+    for action, limit in ((show, 20), (tree, 200), (export, None)):
+        action.add_argument("--study", metavar="NAME", help="look at this study only")
+        told = "how many to show, 0 for all" + (f" (default {limit})" if limit else " (default 2000, JSON: all)")
+        action.add_argument("--limit", type=_count, default=limit, metavar="N", help=told)
+    export.add_argument("--format", choices=("html", "svg", "json"), help="default: as --out ends, else html")
+    export.add_argument("--out", type=pathlib.Path, metavar="FILE", help="default: standard output")
+
+
+def _action(actions: Any, name: str, run: Command, told: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=told)
+    parser.add_argument("plan", type=pathlib.Path, metavar="PLAN", help="the directory of the plan")
+    parser.set_defaults(run=functools.partial(_guarded, run))
+    return parser
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 on, got {text}")
+    return value
+
+
+def _guarded(run: Command, arguments: argparse.Namespace) -> int:
+    """What is wrong with a plan is told in a sentence, not in a traceback."""
+    try:
+        return run(arguments)
+    except BrokenPipeError:
+        sys.stderr.close()  # `tf-ext tuner tree PLAN | head`: Python would complain of the same at exit
+        return 0
+    except (TfExtError, sqlite3.OperationalError, OSError) as error:
+        print(f"tf-ext tuner: {error}", file=sys.stderr)
+        return 1
+
+
+# Everything of the tuner is imported when it is needed: `tf-ext --version` must not take a second.
+
+
+def _console(width: int) -> rich.console.Console:
+    """The terminal; a file or a pipe is not cut at eighty columns."""
+    import rich.console
+
+    console = rich.console.Console()
+    return console if console.is_terminal or "COLUMNS" in os.environ else rich.console.Console(width=width)
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from tf_ext.tuner.views import summary, text
+
+    found = summary.summarize(arguments.plan, arguments.study, limit=arguments.limit or None)
+    text.print_summary(found, _console(160))
+    return 0
+
+
+def _tree(arguments: argparse.Namespace) -> int:
+    from tf_ext.tuner.views import model, text
+
+    view = model.read(arguments.plan, arguments.study)
+    _console(400).print(text.EMPTY if view.empty else text.tree(view, limit=arguments.limit or None))
+    return 0
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    from tf_ext.tuner.views import export
+
+    kind = arguments.format or export.kind_of(arguments.out)
+    limit = export.DEFAULT_LIMITS[kind] if arguments.limit is None else arguments.limit or None
+    data = export.render(arguments.plan, kind, study=arguments.study, limit=limit)
+    if arguments.out is None:
+        print(data)
+    else:
+        export.write(arguments.out, data)
+        print(f"wrote {arguments.out}", file=sys.stderr)
+    return 0
