@@ -54,6 +54,9 @@ WITHOUT_TENSORFLOW = (
     "tf_ext.table",
     "tf_ext.cluster",
     "tf_ext.lite",
+    "tf_ext.tuner",
+    "tf_ext.tuner.views",
+    "tf_ext.tensorboard.plugin",
 )
 
 

@@ -44,5 +44,6 @@ PARTS = (
     Part("torch", "a peer in the benchmarks", "pip install torch", module="torch"),
     Part("matplotlib", "figures of the benchmarks", "pip install matplotlib", module="matplotlib"),
     Part("hypothesis", "property-based tests", "pip install hypothesis", module="hypothesis"),
+    Part("chromium", "tests of the TensorBoard plugin's page", "apt-get install chromium", program="chromium"),
     Part("bazel", "the second build", "apt-get install bazel-bootstrap", program="bazel"),
 )
