@@ -216,7 +216,7 @@ class DurableOracle(StagedOracle):
         elif trial.status == "RUNNING":
             _restore.forget_results(trial)
             self._log({"op": "reopen", "id": trial.trial_id})
-        elif trial.status == "STOPPED":
+        elif trial.status == "STOPPED" and not self.ongoing_trials:
             self._sync(export=True, whole=True)
         return trial
 

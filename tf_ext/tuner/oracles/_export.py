@@ -23,7 +23,7 @@ def write_trial(oracle: Any, trial: Trial) -> None:
 def write_oracle(oracle: Any) -> None:
     """Writes `oracle.json`."""
     path = pathlib.Path(oracle._project_dir) / "oracle.json"
-    replace_text(path, json.dumps(oracle.get_state()), durable=True)
+    replace_text(path, json.dumps(oracle.get_state()), durable=False)
 
 
 def introduce(oracle: Any, trial: Trial) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras_tuner
+from keras_tuner.engine.hyperparameters import Int
 from keras_tuner.engine.trial import Trial
 
 from tf_ext.tuner.oracles._durable import DurableOracle
@@ -64,25 +65,26 @@ class GridSearchOracle(DurableOracle):
         )
         self._combinations: Iterator[Values] = iter(())
         self._known_space = -1
+        self._tried: set[tuple[tuple[str, Any], ...]] = set()
 
     def populate_space(self, trial_id: str) -> dict[str, Any]:
         """Suggests the first combination that no trial has."""
         del trial_id
-        if self._known_space != len(self.hyperparameters.space):
-            # Trials that ended meanwhile have got the defaults of what is new; walking again meets them, too.
-            self._known_space = len(self.hyperparameters.space)
-            self._combinations = combinations(self.hyperparameters.space)
+        space = self.hyperparameters.space
+        if self._known_space != len(space):
+            self._known_space = len(space)
+            self._combinations = combinations(space)
+            # Trials that have not ended get the defaults of what is new when they do.
+            self._tried = {_key(_active(space, trial.hyperparameters.values)) for trial in self._with_values()}
         for values in self._combinations:
-            # The first one is tried even if it is empty: the model may ask for its hyper-parameters when it is built.
-            if not self._duplicate(values):
+            if _key(values) not in self._tried:
                 return {"status": "RUNNING", "values": values}
         # A trial that is open may bring more hyper-parameters.
         return {"status": "IDLE" if self.ongoing_trials else "STOPPED"}
 
-    def _closed(self, trial: Trial) -> None:
-        del trial
-        if self._known_space != len(self.hyperparameters.space):
-            self._known_space = -1
+    def _with_values(self) -> list[Trial]:
+        trials = self.trials.values()
+        return [trial for trial in trials if trial.hyperparameters.values or trial.status != "FAILED"]
 
 
 def combinations(space: list[Any]) -> Iterator[Values]:
@@ -125,9 +127,15 @@ def _active(space: list[Any], chosen: Values) -> Values:
     return active
 
 
+def _key(values: Values) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted(values.items()))
+
+
 def _is_active(hp: Any, values: Mapping[str, Any]) -> bool:
     return all(condition.is_active(values) for condition in hp.conditions)
 
 
 def _ordered(hp: Any) -> list[Any]:
-    return [hp.default, *(value for value in hp.values if value != hp.default)]
+    # Keras Tuner computes the steps of an Int as floats.
+    values = [round(value) for value in hp.values] if isinstance(hp, Int) else hp.values
+    return [hp.default, *(value for value in values if value != hp.default)]

@@ -128,7 +128,7 @@ class StageOracle(ForwardingOracle):
             self._parents.add(trial.hyperparameters.values.get("tuner/trial_id", ""))
             if len(oracle.start_order) == known:
                 _restore.forget_results(trial)
-        elif trial.status == "STOPPED" and self._dirty:
+        elif trial.status == "STOPPED" and self._dirty and not oracle.ongoing_trials:
             self._write()
         return trial
 
