@@ -54,7 +54,7 @@ def _trials(summary: StudySummary) -> rich.table.Table:
 def _row(trial: Trial) -> list[rich.text.Text]:
     name = trial.trial if trial.execution == 0 else f"{trial.trial}/{trial.execution}"
     values = wording.settings((n, v) for n, v in trial.values.items() if not n.startswith("tuner/"))
-    told = f"{values} ({trial.message})" if trial.message else values
+    told = f"{values} ({wording.message(trial.message)})" if trial.message else values
     cells = [name, trial.status, wording.number(trial.score), wording.number(trial.best_epoch), str(trial.epochs), told]
     styles = ["", _STATUSES.get(trial.status, ""), "", "", "", ""]
     return [rich.text.Text(cell, style=style) for cell, style in zip(cells, styles, strict=True)]

@@ -7,7 +7,7 @@ from typing import Any
 
 from tf_ext.tuner.views.stages import Change, Stage
 
-__all__ = ["bytes_of", "changes", "duration", "epochs", "number", "settings", "what"]
+__all__ = ["bytes_of", "changes", "duration", "epochs", "message", "number", "settings", "what"]
 
 
 def number(value: Any) -> str:
@@ -51,6 +51,11 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def message(text: str) -> str:
+    """The last line of what went wrong: of a traceback, the error itself."""
+    return text.strip().rpartition("\n")[2].strip()
 
 
 def bytes_of(count: int) -> str:

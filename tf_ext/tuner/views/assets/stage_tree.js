@@ -42,7 +42,7 @@ function trials(stage, model) {
   const shown = stage.trials.map((place) => model.trials[place]);
   const rows = shown.map((t) => [
     t.execution ? `${t.trial}/${t.execution}` : t.trial, t.study, t.status, number(t.score), number(t.best_epoch), t.epochs,
-    pairs(t.values) + (t.message ? ` (${t.message})` : ""),
+    pairs(t.values) + (t.message ? ` (${t.message.trim().split("\n").pop()})` : ""),
   ]);
   const more = stage.trial_count > shown.length ? `, the best ${shown.length} are listed` : "";
   const head = ["trial", "study", "status", "score", "best epoch", "epochs", "hyper-parameters"];
