@@ -1,4 +1,4 @@
-"""`tf-ext tuner`: looks at the search plan of a tuner."""
+"""`tf-ext tuner`: looks at the search plan of a tuner, repairs it, and takes over the trials of Keras Tuner."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ Command = Callable[[argparse.Namespace], int]
 
 def add_to(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds the subcommand ``tuner``."""
-    parser = commands.add_parser("tuner", help="look at the search plan of a hyper-parameter study, or export it")
+    parser = commands.add_parser(
+        "tuner", help="look at the search plan of a hyper-parameter study, export or repair it"
+    )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     show = _action(actions, "show", _show, "studies, their best trials, and what merging saved")
     tree = _action(actions, "tree", _tree, "the stages as a tree")
@@ -32,11 +34,21 @@ def add_to(commands: argparse._SubParsersAction[Any]) -> None:
         action.add_argument("--limit", type=_count, default=limit, metavar="N", help=told)
     export.add_argument("--format", choices=("html", "svg", "json"), help="default: as --out ends, else html")
     export.add_argument("--out", type=pathlib.Path, metavar="FILE", help="default: standard output")
+    _action(actions, "repair", _repair, "save what can be read of a damaged plan; the damaged file is kept")
+    bring = _action(actions, "import", _import, "take the trials of a Keras Tuner project into a plan", plan=False)
+    bring.add_argument(
+        "project", type=pathlib.Path, metavar="PROJECT", help="a directory with oracle.json; not changed"
+    )
+    bring.add_argument(
+        "plan", type=pathlib.Path, metavar="PLAN", help="the directory of the plan; made if there is none"
+    )
+    bring.add_argument("--study", metavar="NAME", help="name of the study in the plan (default: that of the project)")
 
 
-def _action(actions: Any, name: str, run: Command, told: str) -> argparse.ArgumentParser:
+def _action(actions: Any, name: str, run: Command, told: str, *, plan: bool = True) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser(name, help=told)
-    parser.add_argument("plan", type=pathlib.Path, metavar="PLAN", help="the directory of the plan")
+    if plan:
+        parser.add_argument("plan", type=pathlib.Path, metavar="PLAN", help="the directory of the plan")
     parser.set_defaults(run=functools.partial(_guarded, run))
     return parser
 
@@ -98,4 +110,21 @@ def _export(arguments: argparse.Namespace) -> int:
     else:
         export.write(arguments.out, data)
         print(f"wrote {arguments.out}", file=sys.stderr)
+    return 0
+
+
+def _repair(arguments: argparse.Namespace) -> int:
+    from tf_ext.tuner import repair
+
+    print(repair.repair(arguments.plan).told())
+    return 0
+
+
+def _import(arguments: argparse.Namespace) -> int:
+    from tf_ext.tuner import legacy
+    from tf_ext.tuner.plan import Plan
+
+    legacy.read_project(arguments.project)  # before a plan is made for nothing
+    with Plan(arguments.plan) as plan:
+        print(legacy.import_project(arguments.project, plan, study=arguments.study).told())
     return 0
