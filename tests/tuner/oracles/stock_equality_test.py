@@ -62,7 +62,9 @@ def end_stock(oracle, trial):
 
 @pytest.mark.parametrize("make_space", [nested, lambda: space(conditional=True)])
 def test_the_grid_has_the_order_of_the_stock_one(tmp_path, make_space):
-    stock = search_stock(placed(STOCK.GridSearchOracle("loss", max_trials=45, hyperparameters=make_space()), tmp_path, "s"))
+    stock = search_stock(
+        placed(STOCK.GridSearchOracle("loss", max_trials=45, hyperparameters=make_space()), tmp_path, "s")
+    )
     ours = search(placed(GridSearchOracle("loss", max_trials=45, hyperparameters=make_space()), tmp_path))
     assert len(ours.trials) > 20
     assert values_of(ours) == values_of(stock)
@@ -141,7 +143,8 @@ def test_hyperband_has_the_brackets_and_first_values_of_the_stock_one(tmp_path, 
 
 def test_hyperband_repeats_its_brackets(tmp_path):
     once, twice = (
-        search(placed(HyperbandOracle("loss", 4, 2, n, seed=1, hyperparameters=space()), tmp_path, str(n))) for n in (1, 2)
+        search(placed(HyperbandOracle("loss", 4, 2, n, seed=1, hyperparameters=space()), tmp_path, str(n)))
+        for n in (1, 2)
     )
     assert len(twice.trials) == 2 * len(once.trials)
     assert twice.cut_epochs() == {1, 2, 4}

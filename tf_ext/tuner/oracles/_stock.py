@@ -89,11 +89,7 @@ def read(oracle: keras_tuner.Oracle) -> None:
     _check(oracle, state, directory)
     free = {name: value for name in _FREE if (value := vars(oracle).get(name)) is not None}
     oracle.trials = {trial_id: _trial(directory, trial_id) for trial_id in state["start_order"]}
-    lost = {
-        trial_id for trial_id, trial in oracle.trials.items() if trial.status == "FAILED" and not trial.metrics.metrics
-    }
-    state["ongoing_trials"] = {k: v for k, v in state["ongoing_trials"].items() if v in oracle.trials and v not in lost}
-    state["retry_queue"] = [trial_id for trial_id in state["retry_queue"] if trial_id not in lost]
+    _drop_what_is_over(oracle, state)
     was_open = list(state["ongoing_trials"].values())
     try:
         oracle.set_state(state)
@@ -105,6 +101,16 @@ def read(oracle: keras_tuner.Oracle) -> None:
     vars(oracle).update(free)  # Keras Tuner would go on with the old ones
     _remember(oracle, state.get("tf_ext", {}))
     _restore.requeue(oracle, oracle._retry_queue, was_open)
+
+
+def _drop_what_is_over(oracle: keras_tuner.Oracle, state: dict[str, Any]) -> None:
+    """Leaves no trial open, or waiting for another try, that has ended or whose file is lost."""
+    trials = oracle.trials.items()
+    lost = {trial_id for trial_id, trial in trials if trial.status == "FAILED" and not trial.metrics.metrics}
+    # Keras Tuner saves the end of a trial while it still counts it as open.
+    over = lost | set(state["end_order"])
+    state["ongoing_trials"] = {k: v for k, v in state["ongoing_trials"].items() if v in oracle.trials and v not in over}
+    state["retry_queue"] = [trial_id for trial_id in state["retry_queue"] if trial_id not in lost]
 
 
 def _check(oracle: keras_tuner.Oracle, state: Mapping[str, Any], directory: pathlib.Path) -> None:

@@ -87,9 +87,11 @@ class StageOracle(ForwardingOracle):
     def can_resume(self, trial_id: str) -> bool:
         """Whether Hyperband may still promote the trial."""
         trial = self._oracle.trials.get(trial_id)
-        values = trial.hyperparameters.values if trial is not None else {}
-        last = values.get("tuner/round", 0) >= values.get("tuner/bracket", 0)
-        return not last and trial.status != "FAILED" and trial_id not in self._parents
+        if trial is None or trial.status == "FAILED" or trial_id in self._parents:
+            return False
+        # `tuner/bracket` is that of the bracket which began last, whatever the trial's own is.
+        epochs = trial.hyperparameters.values.get("tuner/epochs", 0)
+        return 0 < epochs < getattr(self._oracle, "max_epochs", 0)
 
     def create_trial(self, tuner_id: str) -> Trial:
         """Opens a trial. Nothing is written: after a kill the same trial is suggested again."""
