@@ -165,8 +165,7 @@ def import_project(
     """
     project = read_project(directory)
     name = study or project.directory.resolve().name
-    taken = next((s for s in plan.studies() if s["name"] == name), None)
-    if taken is not None and "imported_from" not in taken["settings"]:
+    if any(s["name"] == name and "imported_from" not in s["settings"] for s in plan.studies()):
         raise PlanMismatchError(
             f"expected a name that no study of the plan has, got {name!r}. Give another with --study."
         )
@@ -186,9 +185,8 @@ def _record(plan: Plan, context: int, trial: LegacyTrial) -> TrialRecord:
     if status in _UNFINISHED:  # nobody will go on with it here
         status, message = "STOPPED", f"was {trial.status} when it was imported"
     best = trial.best_step if trial.score is not None else None
-    return TrialRecord(
-        trial.trial, 0, trial.values, context, leaf, trial.epochs, status, trial.score, best, message
-    )  # fmt: skip
+    asked = (trial.values, context, leaf, trial.epochs)
+    return TrialRecord(trial.trial, 0, *asked, status, trial.score, best, message)
 
 
 def _train(plan: Plan, context: int, trial: LegacyTrial) -> int:

@@ -136,6 +136,19 @@ def test_steps_of_the_parts_of_a_run_sum_up_to_it(tmp_path):
     assert [stage.steps for stage in views.read(tmp_path).stages] == [3, 3, 4]
 
 
+def test_a_trial_that_goes_on_with_another_asks_for_the_rest(tmp_path):
+    with Plan(tmp_path) as plan:
+        study, context = plan.study("s", "val_loss", "min", {}), plan.context("c", {})
+        first = studies.ask(plan, study, context, "0", {"lr": 0.1}, 2, "COMPLETED")
+        resumed = {"lr": 0.1, "tuner/initial_epoch": 2, "tuner/epochs": 6}
+        studies.replace_trial(plan, study, first, trial="1", values=resumed, epochs=6)
+        studies.train(plan, first.leaf, 0, 2, 0.1)
+        studies.train(plan, first.leaf, 2, 6, 0.1)
+    view = views.read(tmp_path)
+    assert [len(view.through(stage)) for stage in view.stages] == [2, 1]
+    assert (view.totals.requested, view.totals.executed, view.totals.merge_rate) == (60, 60, 1.0)
+
+
 def test_long_chains_and_wide_forks_are_read(tmp_path):
     with Plan(tmp_path) as plan, plan.transaction():
         study, context = plan.study("s", "val_loss", "min", {}), plan.context("c", {})

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import json
 from collections.abc import Sequence
 
 from tf_ext.tuner.views.reading import NodeRow, Rows, RunRow, TrialRow
 
 __all__ = ["Piece", "Pieces", "cut"]
 
+_RESUMED = "tuner/initial_epoch"
 _WAITING = frozenset({"RUNNING", "IDLE"})
 _FAILED = frozenset({"FAILED", "INVALID"})
 
@@ -31,6 +33,7 @@ class Piece:
         waiting: How many trials that go through it are not over.
         failed: How many of them failed.
         through: How many there are.
+        resumed: How many of them took it over from the trial that they go on with, as Hyperband's do in any tuner.
         trained: Whether it or something behind it was trained.
     """
 
@@ -44,6 +47,7 @@ class Piece:
     waiting: int = 0
     failed: int = 0
     through: int = 0
+    resumed: int = 0
     trained: bool = False
 
     @property
@@ -188,6 +192,21 @@ def _count(pieces: Pieces, trials: list[TrialRow]) -> None:
             parent.waiting += piece.waiting
             parent.failed += piece.failed
             parent.trained |= piece.trained
+        for begin in filter(None, (_initial_epoch(trials[place]) for place in piece.ends)):
+            at = piece
+            while True:
+                at.resumed += at.end <= begin
+                if at.parent < 0:
+                    break
+                at = pieces[at.parent]
+
+
+def _initial_epoch(trial: TrialRow) -> int:
+    """Where a trial goes on that Keras Tuner, too, would not train from its beginning."""
+    if _RESUMED not in trial.values:
+        return 0
+    begin = json.loads(trial.values).get(_RESUMED)
+    return begin if isinstance(begin, int) else 0
 
 
 def _kept(pieces: Pieces) -> Pieces:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from typing import Any
 
 from tf_ext.tuner.segments import Config, Scalar
 from tf_ext.tuner.views._cutting import Piece, Pieces
@@ -85,33 +86,41 @@ def build(
             configs[piece.node.config] = tuple((name, value) for name, value in json.loads(piece.node.config))
     stages = []
     for number, piece in enumerate(pieces):
-        config = configs[piece.node.config]
         before = configs[pieces[piece.parent].node.config] if piece.parent >= 0 else None
         history = _history(piece) if metrics else []
-        best = _best(history, studies[0]) if studies else None
-        steps, seconds = share(piece)
-        stage = Stage(
-            index=number,
-            parent=piece.parent if before is not None else None,
-            last=last[number],
-            node=piece.node.id,
-            context=piece.node.context,
-            start=piece.start,
-            end=piece.end,
-            config=config,
-            changes=() if before is None else _changes(before, config),
-            state=piece.state,
-            stopped=piece.stopped,
-            steps=steps,
-            seconds=seconds,
-            metrics=history[-1] if history else {},
-            best_epoch=None if best is None else piece.start + best,
-            best={} if best is None else history[best],
-            trials=(first[number], first[last[number]]),
-            score=scores[number],
-        )
-        stages.append(stage)
+        fields = {
+            **_described(piece, configs[piece.node.config], before),
+            **_measured(piece, history, studies[0] if studies else None),
+        }
+        where: dict[str, Any] = {"last": last[number], "trials": (first[number], first[last[number]]), "score": scores[number]}
+        stages.append(Stage(index=number, **where, **fields))
     return stages, order
+
+
+def _described(piece: Piece, config: Config, before: Config | None) -> dict[str, Any]:
+    return {
+        "parent": None if before is None else piece.parent,
+        "node": piece.node.id,
+        "context": piece.node.context,
+        "start": piece.start,
+        "end": piece.end,
+        "config": config,
+        "changes": () if before is None else _changes(before, config),
+        "state": piece.state,
+        "stopped": piece.stopped,
+    }
+
+
+def _measured(piece: Piece, history: list[dict[str, float]], objective: StudyRow | None) -> dict[str, Any]:
+    steps, seconds = share(piece)
+    best = None if objective is None else _best(history, objective)
+    return {
+        "steps": steps,
+        "seconds": seconds,
+        "metrics": history[-1] if history else {},
+        "best_epoch": None if best is None else piece.start + best,
+        "best": {} if best is None else history[best],
+    }
 
 
 def _order(pieces: Pieces, trials: int) -> tuple[list[int], list[tuple[int, int | None]]]:

@@ -20,7 +20,8 @@ class Totals:
     Attributes:
         stages: Number of stages in each state.
         statuses: Number of executions of trials in each status.
-        requested: Steps that the trials would have taken alone, as far as they have come.
+        requested: Steps that the trials would have taken alone, as far as they have come; a trial that goes on with
+            another one (``tuner/initial_epoch``) takes those that follow.
         executed: Steps that were done, each stage once.
         repeated: Steps that were done again for the sake of a checkpoint.
         seconds: What the executed steps took.
@@ -62,7 +63,9 @@ def totals_of(rows: Rows, pieces: Pieces, trials: list[TrialRow], *, whole: bool
     return Totals(
         stages={state: states[state] for state in STATES},
         statuses=dict(sorted(collections.Counter(trial.status for trial in trials).items())),
-        requested=sum(steps * piece.through for piece, (steps, _) in zip(pieces, shares, strict=True)),
+        requested=sum(
+            steps * (piece.through - piece.resumed) for piece, (steps, _) in zip(pieces, shares, strict=True)
+        ),
         executed=sum(steps for steps, _ in executed),
         repeated=sum(steps for steps, _ in repeated),
         seconds=sum(seconds for _, seconds in executed),
