@@ -421,3 +421,16 @@ def test_random_moves_with_early_stopping_leave_no_request_unanswered(seed, move
         answered |= set(tree.finish(run.stages[-1], True))
     answered |= set(_run_all(tree))
     assert answered == added
+
+
+def test_what_may_follow_a_rung_makes_its_chain_longer_until_it_is_answered():
+    tree = StageTree(_cost)
+    rung = tree.add("rung", _path((2, A)), ahead=10.0)
+    tree.add("other", _path((2, A), (1, B)))
+    assert tree.remaining(rung) == 4.0 + 10.0
+    tree.add("more", _path((2, A)), ahead=20.0)
+    assert tree.remaining(rung) == 4.0 + 20.0
+    tree.discard("more")
+    assert tree.remaining(rung) == 4.0 + 10.0 and tree.work == 4.0 + 3.0
+    _run(tree, rung)
+    assert tree.remaining(rung) == 3.0

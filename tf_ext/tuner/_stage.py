@@ -25,14 +25,14 @@ class Stage:
         start: Epochs that were done when it begins.
         end: Epochs that are done when it ends.
         config: What the hyper-parameters are meanwhile.
-        requests: Those that end exactly here, in the order in which they came (the values mean nothing).
+        requests: Those that end exactly here, in the order in which they came, and the seconds that may follow each.
         state: `"pending"`, `"running"`, `"done"`; `"gone"` when it left the tree.
         checkpoint: Whether the state of training at its end can be forked from.
         again: It was done before and has to be run once more, for its state at the end only: its requests are answered.
         stopped: Training ended by itself here (early stopping). Whatever would come after it counts as done.
         run: The execution that it is part of while it is running.
         cost: Seconds that it is estimated to take.
-        remaining: Seconds of the longest chain from here down that is not done, itself included.
+        remaining: Seconds of the longest chain from here down that is not done, itself included, and what may follow it.
         serial: Rises from stage to stage as they are made.
     """
 
@@ -63,7 +63,7 @@ class Stage:
         self.config = config
         self.cost = cost
         self.serial = serial
-        self.requests: dict[Hashable, None] = {}
+        self.requests: dict[Hashable, float] = {}
         self.state: State = "pending"
         self.checkpoint = False
         self.again = False
@@ -85,6 +85,11 @@ class Stage:
     def epochs(self) -> int:
         """How many epochs it trains."""
         return self.end - self.start
+
+    @property
+    def ahead(self) -> float:
+        """Seconds that may follow its end for the sake of its own requests, while they wait."""
+        return 0.0 if self.answered or not self.requests else max(self.requests.values())
 
     @property
     def answered(self) -> bool:

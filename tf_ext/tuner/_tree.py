@@ -143,7 +143,7 @@ class Tree:
         """Brings `remaining` up to date towards the root: up to `until`, and on for as long as it changes."""
         while stage is not None:
             longest = stage._tails.largest()
-            below = longest.remaining if longest is not None else 0.0
+            below = max(longest.remaining if longest is not None else 0.0, stage.ahead)
             value = below + (stage.cost if stage.state in ("pending", "running") else 0.0)
             if until is None and value == stage.remaining:
                 return

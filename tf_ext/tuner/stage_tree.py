@@ -50,7 +50,7 @@ class StageTree(Tree):
 
     # --- requests ---
 
-    def add(self, request: Hashable, path: Path) -> Stage:
+    def add(self, request: Hashable, path: Path, ahead: float = 0.0) -> Stage:
         """Merges the path of a request into the tree.
 
         Done stages on the path that have to be run once more, because there is no later checkpoint, are pending again.
@@ -58,6 +58,8 @@ class StageTree(Tree):
         Args:
             request: What names it; new to the tree.
             path: Its segments, from epoch 0 on.
+            ahead: Seconds of training that may follow its end once its result is known: of a trial up to a rung, the time
+                to its last rung. Makes the chain longer that ends with it, so that nobody waits for the rung to be full.
 
         Returns:
             The stage with which it ends. If that is `answered`, its result is known and nothing is run for it. It ends before
@@ -82,10 +84,10 @@ class StageTree(Tree):
                     child = self._split(child, end)
                 leaf = child
         assert leaf is not None
-        leaf.requests[request] = None
+        leaf.requests[request] = ahead
         self._leaves[request] = leaf, ends[-1]
         self.requested += ends[-1]
-        self._refresh(leaf, until=new)
+        self._refresh(leaf, until=new or leaf)
         self._walk_back(leaf)
         return leaf
 
@@ -189,7 +191,7 @@ class StageTree(Tree):
                 raise ValueError(f"expected an epoch after {parts[0].start} and up to {parts[-1].end}, got {epoch}.")
         below = self._clear(stage)
         for request in below:
-            stage.requests[request] = None
+            stage.requests[request] = 0.0
             self._leaves[request] = stage, self._leaves[request][1]
         # What follows on a stage that is run again is known: it did not end there the first time.
         if not stage.again:
@@ -266,7 +268,7 @@ class StageTree(Tree):
         return self._forks.keys()
 
     def remaining(self, stage: Stage) -> float:
-        """Seconds of the longest chain from a stage down that is not done, itself included."""
+        """Seconds of the longest chain from a stage down that is not done, itself included, and of what may follow it."""
         return stage.remaining
 
     @property
@@ -290,6 +292,7 @@ class StageTree(Tree):
         leaf, epochs = self._leaves.pop(request)
         leaf.requests.pop(request, None)
         self.requested -= epochs
+        self._refresh(leaf)
         return leaf
 
     @staticmethod
