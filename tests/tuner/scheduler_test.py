@@ -195,9 +195,35 @@ def test_a_search_that_is_cut_short_is_no_worse_than_the_longest_chain_first():
         parents = [draw.randint(-1, job - 1) for job in range(14)]
         problem = _exact.Problem(costs, parents, [0.0] * 14, [0.0] * 3)
         by_chain = _exact.plan(problem, max_nodes=0)
-        capped = _exact.plan(problem, max_nodes=100)
+        capped = _exact.plan(problem, max_nodes=100, order=by_chain.order)
         assert capped.nodes <= 100 and capped.makespan <= by_chain.makespan
         _feasible(problem, capped)
+
+
+def test_a_schedule_is_kept_that_is_good_enough():
+    # Longest first ends at 7, the best at 6.
+    problem = _exact.Problem([3.0, 3.0, 2.0, 2.0, 2.0], [-1] * 5, [0.0] * 5, [0.0] * 2)
+    assert [_exact.plan(problem, tolerance=share).makespan for share in (0.0, 0.1, 0.2)] == [6, 6, 7]
+    kept = _exact.plan(problem, order=(0, 1, 2, 3, 4), enough=7.0)
+    assert (kept.makespan, kept.order, kept.nodes) == (7, (0, 1, 2, 3, 4), 0)
+
+
+def test_the_end_that_is_planned_at_first_is_kept():
+    """Later picks start from the plan, so that none of them loses what the first has found."""
+    for seed in range(40):
+        draw = random.Random(seed)
+        costs = [draw.randint(1, 20) for _ in range(11)]
+        tree, parents = StageTree(lambda config, epochs: float(epochs)), []
+        for job, cost in enumerate(costs):
+            parents.append(draw.randint(-1, job - 1))
+            path, at = [], job
+            while at >= 0:
+                path.insert(0, (costs[at], (("job", at),)))
+                at = parents[at]
+            ends = list(itertools.accumulate(cost for cost, _ in path))
+            tree.add(job, tuple(Segment(a, b, c) for (_, c), a, b in zip(path, [0, *ends], ends, strict=False)))
+        best = _exact.plan(_exact.Problem([float(c) for c in costs], parents, [0.0] * 11, [0.0] * 3)).makespan
+        assert _makespan(tree, 3)[0] <= 1.02 * best
 
 
 def test_the_same_tree_is_always_scheduled_in_the_same_way():
