@@ -7,6 +7,7 @@ import itertools
 import random
 from collections.abc import Sequence as Many
 
+from tf_ext.tuner._study import Algorithm
 from tf_ext.tuner.segments import Config, Scalar, Sequence
 from tf_ext.tuner.simulator import StudyDefinition
 
@@ -135,7 +136,7 @@ def several(count: int) -> list[StudyDefinition]:
     studies = []
     for number in range(count):
         trials = tuple((values, 120) for values in _sample(resnet_space(), 144, seed=100 + number))
-        algorithm = "sha" if number % 2 == 0 else "asha"
+        algorithm: Algorithm = "sha" if number % 2 == 0 else "asha"
         name = f"resnet-{algorithm}-{number}"
         studies.append(StudyDefinition(name, trials, algorithm, reduction=4, min_epochs=15, seed=100 + number))
     return studies
