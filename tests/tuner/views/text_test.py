@@ -38,6 +38,23 @@ def test_the_tree_has_a_line_for_each_stage(tmp_path):
     ]
 
 
+def test_a_schedule_of_many_values_stays_on_the_screen(tmp_path):
+    with Plan(tmp_path) as plan:
+        study, context = plan.study("s", "val_loss", "min", {}), plan.context("c", {})
+        falling = "|".join(f"{1 / (e + 1)}@{e}" for e in range(50))
+        for number, last in enumerate(("8.0", "9.0")):
+            studies.ask(plan, study, context, str(number), {"lr": f"{falling}|{last}@50|7.0@51"}, 52, "RUNNING")
+    lines = _printed(text.tree(views.read(tmp_path)), width=200)
+    assert len(lines) == 1 + 50 + 2 * 2
+    assert lines[1].startswith("├── ○ epochs 0–1 lr=1")  # noqa: RUF001
+    assert all(line[4:].startswith("↳ ○ epochs") for line in lines[2:51])
+    assert [line[4:].split(" lr ")[0] for line in lines[51:]] == [
+        "├── ○ epochs 50–51", "├── ↳ ○ epochs 51–52", "├── ○ epochs 50–51", "└── ↳ ○ epochs 51–52",  # noqa: RUF001
+    ]  # fmt: skip
+    told = _printed(lambda console: text.print_summary(summary.summarize(tmp_path), console), width=120)
+    assert len(told) < 15 and "…" in "\n".join(told)
+
+
 def test_the_best_trials_come_first_and_the_rest_is_counted(tmp_path):
     plan = studies.digits(tmp_path / "plan")
     lines = _printed(lambda console: text.print_summary(summary.summarize(plan, limit=3), console))

@@ -92,7 +92,11 @@ def build(
             **_described(piece, configs[piece.node.config], before),
             **_measured(piece, history, studies[0] if studies else None),
         }
-        where: dict[str, Any] = {"last": last[number], "trials": (first[number], first[last[number]]), "score": scores[number]}
+        where: dict[str, Any] = {
+            "last": last[number],
+            "trials": (first[number], first[last[number]]),
+            "score": scores[number],
+        }
         stages.append(Stage(index=number, **where, **fields))
     return stages, order
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+
 import rich.box
 import rich.console
 import rich.table
@@ -96,14 +98,20 @@ def tree(view: View, *, limit: int | None = 200) -> rich.tree.Tree:
         limit: How many stages to show, those that most trials go through first; None for all.
 
     Returns:
-        The tree; it tells what it leaves out.
+        The tree; it tells what it leaves out. A stage with an arrow comes after the one in the line above.
     """
     choice = most_shared(view, limit)
+    children = collections.Counter(stage.parent for stage in choice.stages)
     root = rich.tree.Tree(rich.text.Text(f"{view.directory}: {totals_line(view.totals)}"))
-    places: dict[int, rich.tree.Tree] = {}
+    places: dict[int | None, rich.tree.Tree] = {None: root}
+    levels: dict[int, rich.tree.Tree] = {}  # what a stage is a branch of
     for stage in choice.stages:
-        above = root if stage.parent is None else places[stage.parent]
-        places[stage.index] = above.add(_line(view, stage))
+        # A schedule with a value for each epoch would soon leave the screen: where nothing else branches off, the next
+        # stage stands below the one before it, on the same level.
+        follows = stage.parent is not None and children[stage.parent] == 1 and stage.parent not in choice.hidden
+        level = levels[stage.parent] if follows and stage.parent is not None else places[stage.parent]
+        levels[stage.index] = level
+        places[stage.index] = level.add(_line(view, stage, follows))
     for index, count in choice.hidden.items():
         places[index].add(rich.text.Text(f"… {count} more stages", style="dim"))
     if choice.left_out:
@@ -111,9 +119,10 @@ def tree(view: View, *, limit: int | None = 200) -> rich.tree.Tree:
     return root
 
 
-def _line(view: View, stage: Stage) -> rich.text.Text:
+def _line(view: View, stage: Stage, follows: bool) -> rich.text.Text:
     colour = _COLOURS[stage.state]
-    line = rich.text.Text(f"{_MARKS[stage.state]} ", style=colour)
+    line = rich.text.Text("↳ " if follows else "", style="dim")
+    line.append(f"{_MARKS[stage.state]} ", style=colour)
     line.append(wording.epochs(stage), style="bold")
     line.append(f" {wording.what(stage)}")
     line.append(f"  {stage.state}", style=colour)

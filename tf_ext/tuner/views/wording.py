@@ -9,11 +9,15 @@ from tf_ext.tuner.views.stages import Change, Stage
 
 __all__ = ["bytes_of", "changes", "duration", "epochs", "message", "number", "settings", "what"]
 
+_LONGEST = 60
+
 
 def number(value: Any) -> str:
-    """A number with four digits that count, a thing that is not there as a dash, and all else as it is."""
+    """A number with four digits that count, a thing that is not there as a dash, all else as it is, but not too long."""
     if value is None:
         return "-"
+    if isinstance(value, str) and len(value) > _LONGEST:
+        return value[: _LONGEST - 1] + "…"  # a schedule with a value for each epoch
     if isinstance(value, bool) or not isinstance(value, float):
         return str(value)
     return f"{value:.4g}"

@@ -9,6 +9,7 @@ function element(name, content, properties = {}) {
 
 function number(value) {
   if (value === null || value === undefined) return "–";
+  if (typeof value === "string" && value.length > 120) return `${value.slice(0, 119)}…`; // a value for each epoch
   return typeof value === "number" && !Number.isInteger(value) ? Number(value.toPrecision(4)).toString() : String(value);
 }
 
