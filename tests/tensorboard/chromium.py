@@ -47,7 +47,7 @@ class Chromium:
         os.close(self._write)
         os.close(self._read)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # its session is its own, helpers and all
+            os.killpg(self._process.pid, signal.SIGKILL)  # the browser, and all processes that it started
         self._process.wait(10)
         self._profile.cleanup()
 
