@@ -39,6 +39,17 @@ def capture_callbacks(callbacks: Sequence[keras.callbacks.Callback]) -> tuple[tu
     return tuple(states)
 
 
+def unknown_callbacks(callbacks: Sequence[keras.callbacks.Callback]) -> list[str]:
+    """The class names of the callbacks whose state `capture` cannot take."""
+    names = []
+    for callback in callbacks:
+        try:
+            capture_callbacks([callback])
+        except InvalidBlobError:
+            names.append(type(callback).__name__)
+    return names
+
+
 def put_back(callback: keras.callbacks.Callback, state: dict[str, Any]) -> None:
     """Gives a callback the state that `capture_callbacks` took."""
     state = copy.deepcopy(state)

@@ -31,13 +31,13 @@ except ModuleNotFoundError as _error:
         "It comes with TensorFlow; install one: pip install 'tensorflow-cpu>=2.21,<2.22'"
     ) from _error
 
-from tf_ext.checkpoint._callbacks import capture_callbacks, check_callbacks, put_back
+from tf_ext.checkpoint._callbacks import capture_callbacks, check_callbacks, put_back, unknown_callbacks
 from tf_ext.checkpoint._matching import check_variables
 from tf_ext.checkpoint._state import RESERVED, State, Variables, from_blobs, to_blobs
 from tf_ext.checkpoint.errors import InvalidBlobError, StateMismatchError
 from tf_ext.checkpoint.store import Store
 
-__all__ = ["ResumeCallbacks", "SaveEveryEpoch", "State", "capture", "load", "restore", "save"]
+__all__ = ["ResumeCallbacks", "SaveEveryEpoch", "State", "capture", "load", "restore", "save", "unknown_callbacks"]
 
 
 def capture(model: keras.Model, *, callbacks: Sequence[keras.callbacks.Callback] = (), metrics: bool = False) -> State:

@@ -22,8 +22,10 @@ class Owner:
         folder = pathlib.Path(directory) / _FOLDER
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / self.id
-        self._file: IO[bytes] | None = self._path.open("wb")
+        aside = folder / f".{self.id}"  # locked before anyone can see it, who would take it for that of a dead process
+        self._file: IO[bytes] | None = aside.open("wb")
         fcntl.flock(self._file, fcntl.LOCK_EX)
+        aside.rename(self._path)
 
     def close(self) -> None:
         """Says that it has gone."""
@@ -54,5 +56,5 @@ def alive(directory: str | os.PathLike[str], owner: str) -> bool:
 def others(directory: str | os.PathLike[str], me: Owner) -> list[str]:
     """The other processes at the plan."""
     folder = pathlib.Path(directory) / _FOLDER
-    names = [entry.name for entry in folder.iterdir()] if folder.exists() else []
+    names = [entry.name for entry in folder.iterdir() if entry.name[0] != "."] if folder.exists() else []
     return [name for name in names if name != me.id and alive(directory, name)]

@@ -165,6 +165,11 @@ class Plan:
         )
         return self._one("SELECT id FROM context WHERE key = ?", key)
 
+    def description(self, context: int) -> dict[str, Any]:
+        """What a context was described with."""
+        row = self._db.execute("SELECT description FROM context WHERE id = ?", (context,)).fetchone()
+        return dict(json.loads(row[0]))
+
     def nodes(self, context: int, path: Path) -> list[NodeSpan]:
         """The nodes that a path goes through; those that are new are written down. Equal neighbours are one node."""
         spans: list[NodeSpan] = []

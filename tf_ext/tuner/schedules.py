@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, cast
+from typing import Any
 
 from tf_ext.tuner.errors import InvalidSequenceError
 from tf_ext.tuner.segments import Scalar, Sequence
@@ -236,8 +236,6 @@ def _texts(name: str, values: Iterable[Pieces]) -> list[str]:
 def _sequence(pieces: Pieces) -> Sequence:
     if isinstance(pieces, bool | int | float) or (isinstance(pieces, str) and "@" not in pieces):
         return Sequence.of([(pieces, 0)])
-    if not isinstance(pieces, Sequence | str | collections.abc.Iterable):
-        return Sequence.of([(cast("Scalar", pieces), 0)])
     return Sequence.of(pieces)
 
 

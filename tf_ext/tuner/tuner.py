@@ -1,0 +1,319 @@
+"""The tuner: `keras_tuner.Tuner` with stages that trials share."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import random
+from typing import Any
+
+import keras
+import keras_tuner
+from absl import logging
+from keras_tuner.engine.trial import Trial
+
+from tf_ext.checkpoint.keras import unknown_callbacks
+from tf_ext.tuner import _preparing
+from tf_ext.tuner._best import BestWeights
+from tf_ext.tuner._display import Display
+from tf_ext.tuner._engine import Engine
+from tf_ext.tuner._job import Job
+from tf_ext.tuner._schema import FILE
+from tf_ext.tuner._search import Search
+from tf_ext.tuner._tensorboard_logs import TensorBoardLogs
+from tf_ext.tuner.data import FitData, NoData, require_exact, source_of
+from tf_ext.tuner.errors import SharingError
+from tf_ext.tuner.executors import Executor, InProcessExecutor, LocalExecutor
+from tf_ext.tuner.oracles import StagedOracle, StageOracle
+from tf_ext.tuner.plan import Plan
+from tf_ext.tuner.segments import Path, Sequence
+
+__all__ = ["Tuner"]
+
+# What a subclass may override to train in its own way; then trials are trained one by one, from beginning to end.
+_OWN_TRAINING = ("run_trial", "_build_and_fit_model", "_build_hypermodel", "_try_build")
+_OWN_HOOKS = ("on_epoch_begin", "on_epoch_end", "on_batch_begin", "on_batch_end")
+
+
+class Tuner(keras_tuner.Tuner):
+    """`keras_tuner.Tuner` that trains every prefix once that several trials have in common.
+
+    Takes what `keras_tuner.Tuner` takes, and gives the scores of trials that are trained separately with the same seed.
+
+    Args:
+        oracle: One of `tf_ext.tuner.oracles`, or any of `keras_tuner`.
+        hypermodel: As for `keras_tuner.Tuner`, as are the following up to `executions_per_trial`.
+        max_model_size: See there.
+        optimizer: See there.
+        loss: See there.
+        metrics: See there.
+        distribution_strategy: See there.
+        directory: See there.
+        project_name: See there.
+        logger: See there.
+        tuner_id: See there.
+        overwrite: See there.
+        executions_per_trial: See there. The n-th execution has the seed `seed` + n.
+        seed: Of weights, masks and the order of the data, the same for all trials. That of the oracle if left out.
+        workers: Processes on this machine that train at a time; None for this process.
+        executor: Where else to train; in the place of `workers`.
+        plan: Directory of a search plan that several studies share. That of the project if left out.
+        exact: Refuse what keeps scores from being exactly those of separate trials, instead of warning.
+        memory: Bytes of states that each worker may keep in memory; all are on disk in any case.
+        keep_best_models: Of how many trials the weights of the best epoch are kept. `get_best_models` trains those of
+            others again.
+
+    Example:
+        search = tuner.Tuner(tuner.oracles.GridSearchOracle("val_accuracy"), build, directory="studies")
+        search.search(x, y, validation_split=0.2, epochs=20)
+
+    Source: Hippo, PVLDB 15(5), 2022.
+    """
+
+    def __init__(
+        self,
+        oracle: keras_tuner.Oracle,
+        hypermodel: Any = None,
+        max_model_size: int | None = None,
+        optimizer: Any = None,
+        loss: Any = None,
+        metrics: Any = None,
+        distribution_strategy: Any = None,
+        directory: str | os.PathLike[str] | None = None,
+        project_name: str | None = None,
+        logger: Any = None,
+        tuner_id: str | None = None,
+        overwrite: bool = False,
+        executions_per_trial: int = 1,
+        *,
+        seed: int | None = None,
+        workers: int | None = None,
+        executor: Executor | None = None,
+        plan: str | os.PathLike[str] | None = None,
+        exact: bool = False,
+        memory: int = 256 << 20,
+        keep_best_models: int = 10,
+        **kwargs: Any,
+    ) -> None:
+        if keras.backend.backend() != "tensorflow":
+            raise ValueError(
+                f"expected Keras to run on TensorFlow, got the back end {keras.backend.backend()!r}. Set the environment "
+                "variable KERAS_BACKEND=tensorflow before Keras is imported."
+            )
+        if workers is not None and executor is not None:
+            raise ValueError("expected `workers` or `executor`, got both. Give the number to the executor.")
+        if executions_per_trial < 1 or keep_best_models < 1:
+            raise ValueError(
+                "expected executions_per_trial and keep_best_models from 1 on, got "
+                f"{executions_per_trial} and {keep_best_models}."
+            )
+        if isinstance(oracle, keras_tuner.Oracle) and not isinstance(oracle, StagedOracle):
+            oracle = StageOracle(oracle)
+        self._executor = executor if executor is not None else None if workers is None else LocalExecutor(workers)
+        self._plan_directory = None if plan is None else pathlib.Path(plan)
+        self._exact, self._memory = exact, memory
+        self._best = BestWeights(keep_best_models)
+        self._seed = seed
+        self._engine: Engine | None = None
+        self._last_job: Job | None = None
+        self._boards: TensorBoardLogs | None = None
+        super().__init__(
+            oracle,
+            hypermodel,
+            max_model_size,
+            optimizer,
+            loss,
+            metrics,
+            distribution_strategy,
+            os.fspath(directory) if directory is not None else None,
+            project_name,
+            logger,
+            tuner_id,
+            overwrite,
+            executions_per_trial,
+            **kwargs,
+        )
+
+    # --- the search --------------------------------------------------------------------------------------------------
+
+    def search(self, *fit_args: Any, **fit_kwargs: Any) -> None:
+        """Searches, as `keras_tuner.Tuner.search` does, which takes what `keras.Model.fit` takes.
+
+        Raises:
+            SharingError: With `exact`, where something keeps trials from sharing.
+            InexactDataError: With `exact`, where the order of the data cannot be reproduced.
+            keras_tuner.errors.FatalError: The study cannot work: the objective is not among the metrics, the build
+                function returns no model, and the like.
+        """
+        if "KERASTUNER_ORACLE_IP" in os.environ:
+            super().search(*fit_args, **fit_kwargs)  # this process is the chief, or asks it for one trial at a time
+            return
+        reasons = self._reasons(fit_kwargs)
+        if reasons:
+            if self._exact:
+                raise SharingError(
+                    f"expected trials that can share stages, since exact=True; but {'; '.join(reasons)}."
+                )
+            logging.warning("Trials are trained separately, from beginning to end: %s.", "; ".join(reasons))
+            super().search(*fit_args, **fit_kwargs)
+            return
+        verbose = fit_kwargs.get("verbose", self.oracle.verbose)
+        verbose = 1 if verbose == "auto" else verbose
+        self.oracle.verbose = 0  # what keras_tuner prints at the begin of a trial is no news when all begin at once
+        with Display(self.oracle, verbose) as display:
+            self.on_search_begin()
+            search, plan = self._begin_search(fit_args, fit_kwargs, display)
+            try:
+                search.run()
+                self._best.sweep(self.oracle)
+            finally:
+                self._end_search(plan)
+            self.on_search_end()
+
+    def run_trial(self, trial: Trial, *args: Any, **kwargs: Any) -> Any:
+        """Trains one trial; for subclasses, and where the oracle is in another process."""
+        if "tuner/epochs" in trial.hyperparameters.values:
+            kwargs["epochs"] = trial.hyperparameters.values["tuner/epochs"]
+        if self._reasons(kwargs):
+            return super().run_trial(trial, *args, **kwargs)
+        with Display(self.oracle, 0) as display:
+            search, plan = self._begin_search(args, kwargs, display)
+            try:
+                return search.run_one(trial)
+            finally:
+                self._end_search(plan)
+
+    def _reasons(self, fit_kwargs: dict[str, Any]) -> list[str]:
+        """What keeps trials from sharing stages."""
+        reasons = [
+            f"{type(self).__name__}.{name} is overridden"
+            for name in (*_OWN_TRAINING, *_OWN_HOOKS)
+            if getattr(type(self), name) is not _stock(name)
+        ]
+        if self.hypermodel is not None and type(self.hypermodel).fit is not keras_tuner.HyperModel.fit:
+            reasons.append(f"{type(self.hypermodel).__name__}.fit is overridden")
+        if self.oracle.objective is None or type(self.oracle.objective).__name__ == "DefaultObjective":
+            reasons.append("no objective is named")
+        if fit_kwargs.get("initial_epoch"):
+            reasons.append("`initial_epoch` is given")
+        callbacks = TensorBoardLogs.others(fit_kwargs.get("callbacks") or [])
+        reasons += [
+            f"it is not known what the callback {name} learns (give it get_state() and set_state(state))"
+            for name in unknown_callbacks(callbacks)
+        ]
+        return reasons
+
+    def _begin_search(self, args: Any, kwargs: dict[str, Any], display: Display) -> tuple[Search, Plan]:
+        arguments = _preparing.bind_fit(args, kwargs)
+        epochs = int(arguments.pop("epochs", 1))
+        given = list(arguments.pop("callbacks", None) or [])
+        self._boards = TensorBoardLogs(self, given)
+        job = self._job(source_of(arguments), TensorBoardLogs.others(given))
+        require_exact(job.data.source, self._exact, logging.warning)
+        config, candidates = self._starting_point(epochs)
+        job.roles, model = _preparing.find_roles(job, config, candidates)
+        _preparing.check_objective(job, model, config)
+        self._last_job = job
+        job.build_config = model.get_build_config()
+        plan = Plan(self._plan_directory or self.project_dir)
+        try:
+            key, description = _preparing.context_of(job)
+            context = plan.context(key, {**description, "build_config": job.build_config})
+            objective = self.oracle.objective
+            settings = {"executions": self.executions_per_trial, "epochs": epochs, "oracle": type(self.oracle).__name__}
+            study = plan.study(self._study_name(), objective.name, objective.direction, settings)
+            self.oracle.on_decision = lambda event: plan.log("decision", event, study)
+            executor = self._executor or InProcessExecutor()
+            cuts = self.oracle.cut_epochs() | _boundaries(candidates) | {epochs}
+            self.oracle.parallelism = executor.workers
+            engine = Engine(plan, context, job, executor, cuts=cuts, memory=self._memory, on_change=display.refresh)
+        except BaseException:
+            plan.close()
+            raise
+        self._engine = engine
+        self._best.watch(engine, plan)
+        display.watch(engine)
+        search = Search(
+            self.oracle,
+            engine,
+            plan,
+            study,
+            context,
+            epochs=epochs,
+            executions=self.executions_per_trial,
+            tuner=self,
+            display=display,
+        )
+        return search, plan
+
+    def _end_search(self, plan: Plan) -> None:
+        if self._engine is not None:
+            self._engine.close()
+        self._best.unwatch()
+        self._engine = None
+        plan.close()
+
+    def _trial_ended(self, trial: Trial, paths: dict[int, Path]) -> None:
+        """Called by the search before `on_trial_end`."""
+        assert self._engine is not None
+        self._best.add(trial.trial_id, paths)
+        if self._boards is not None:
+            self._boards.write(trial, {e: self._engine.history(path) for e, path in paths.items()})
+
+    def _study_name(self) -> str:
+        return f"{self.project_name}" if self._plan_directory is None else os.path.abspath(self.project_dir)
+
+    def _job(self, data: FitData, callbacks: list[keras.callbacks.Callback]) -> Job:
+        seed = self._seed if self._seed is not None else self.oracle.seed
+        return Job(
+            hypermodel=self.hypermodel,
+            space=self.oracle.get_space(),
+            data=data,
+            callbacks=callbacks,
+            objective=self.oracle.objective,
+            seed=int(seed if seed is not None else random.randint(1, 10_000)),
+            compile_arguments={"optimizer": self.optimizer, "loss": self.loss, "metrics": self.metrics},
+            max_model_size=self.max_model_size,
+            strategy=self.distribution_strategy,
+        )
+
+    def _starting_point(self, epochs: int) -> tuple[Any, dict[str, list[Any]]]:
+        """The first configuration of the default trial, and the values that each hyper-parameter may have."""
+        hp = self.oracle.get_space()
+        values = {entry.name: entry.default for entry in hp.space if hp.is_active(entry)}
+        hp.values = {**values, **hp.values}
+        config = _preparing.path_for(hp, 1)[0].config
+        candidates: dict[str, list[Any]] = {}
+        for entry in hp.space:
+            for value in getattr(entry, "values", [entry.default]):
+                is_text = Sequence.is_text(value)
+                candidates.setdefault(entry.name, []).extend([Sequence.parse(value)] if is_text else [value])
+        return config, candidates
+
+    # --- what was found ----------------------------------------------------------------------------------------------
+
+    def load_model(self, trial: Trial) -> keras.Model:
+        """The model of a trial with the weights of its best epoch, of the best of its executions.
+
+        Weights that were not kept are trained again, to the same bits.
+        """
+        directory = self._plan_directory or pathlib.Path(self.project_dir)
+        if not (directory / FILE).exists():
+            return super().load_model(trial)
+        with Plan(directory, create=False) as plan:
+            studies = [study["id"] for study in plan.studies() if study["name"] == self._study_name()]
+            records = [r for study in studies for r in plan.trials(study) if r.trial == trial.trial_id]
+            if not records:
+                return super().load_model(trial)  # it was trained by itself, as by keras_tuner
+            job = self._last_job or self._job(FitData(NoData(), None, {}), [])
+            job.build_config = plan.description(records[0].context).get("build_config")
+            return self._best.load(job, plan, trial, records)
+
+
+def _stock(name: str) -> Any:
+    return getattr(Tuner, name) if name == "run_trial" else getattr(keras_tuner.Tuner, name)
+
+
+def _boundaries(candidates: dict[str, list[Any]]) -> set[int]:
+    found = {start for values in candidates.values() for v in values if isinstance(v, Sequence) for start in v.starts}
+    return found - {0}
