@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import itertools
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
@@ -31,16 +30,17 @@ class Heap(Generic[T]):
         self._live: dict[T, float] = {}
         self._falling: list[_Entry[T]] = []
         self._rising: list[_Entry[T]] | None = None  # most heaps are never asked for their smallest
-        self._count = itertools.count()
+        self._count = 0
 
     def set(self, item: T, priority: float) -> None:
         """Adds an item, or changes its priority."""
         if self._live.get(item) == priority:
             return
         self._live[item] = priority
-        heapq.heappush(self._falling, (-priority, item.serial, next(self._count), item))
+        self._count += 1  # keeps items from being compared
+        heapq.heappush(self._falling, (-priority, item.serial, self._count, item))
         if self._rising is not None:
-            heapq.heappush(self._rising, (priority, item.serial, next(self._count), item))
+            heapq.heappush(self._rising, (priority, item.serial, self._count, item))
         if len(self._falling) > 64 + 4 * len(self._live):
             self._rebuild()
 
@@ -78,7 +78,8 @@ class Heap(Generic[T]):
         return len(self._live)
 
     def _rebuild(self) -> None:
-        entries = [(p, item.serial, next(self._count), item) for item, p in self._live.items()]
+        self._count = len(self._live)
+        entries = [(p, item.serial, n, item) for n, (item, p) in enumerate(self._live.items())]
         self._falling = [(-p, serial, n, item) for p, serial, n, item in entries]
         heapq.heapify(self._falling)
         if self._rising is not None:

@@ -72,7 +72,7 @@ class Stage:
         self.remaining = 0.0
         # Children begin at one epoch and differ in their configs: equal ones would be one stage.
         self._children: dict[Config, Stage] = {}
-        self._tails: Heap[Stage] = Heap()  # children by what remains below them
+        self._tails: Heap[Stage] | None = None  # children by what remains from them on, where they are many
         self._pending = 0
         self._running = 0
 

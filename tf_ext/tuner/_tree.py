@@ -11,6 +11,8 @@ from tf_ext.tuner.segments import Config, Path
 
 __all__ = ["Tree"]
 
+_MANY = 8  # so many children are looked through in less time than a heap of them takes
+
 
 class Tree:
     """The part of `StageTree` that knows nothing of executions.
@@ -60,9 +62,14 @@ class Tree:
     def _attach(self, parent: Stage | None, end: int, config: Config) -> Stage:
         start = 0 if parent is None else parent.end
         stage = Stage(parent, start, end, config, self.cost(config, end - start), next(self._serial))
-        self._siblings(parent)[config] = stage
+        siblings = self._siblings(parent)
+        siblings[config] = stage
         if parent is not None:
             parent._pending += 1
+            if parent._tails is None and len(siblings) > _MANY:
+                parent._tails = Heap()
+                for sibling in siblings.values():
+                    parent._tails.set(sibling, sibling.remaining)
         self.distinct += stage.epochs
         self.work += stage.cost
         self._open[stage] = None
@@ -76,7 +83,7 @@ class Tree:
         del self._siblings(stage.parent)[stage.config]
         self.distinct -= stage.epochs
         if stage.parent is not None:
-            stage.parent._tails.discard(stage)
+            self._leave(stage.parent, stage)
             self._refresh(stage.parent)
 
     def _split(self, stage: Stage, epoch: int) -> Stage:
@@ -89,8 +96,7 @@ class Tree:
         first._pending, first._running = int(stage.state == "pending"), int(stage.state == "running")
         if stage.run is not None:
             stage.run.stages.insert(stage.run.stages.index(stage), first)
-        if stage.parent is not None:
-            stage.parent._tails.discard(stage)
+        self._leave(stage.parent, stage)
         if stage.state != "done":
             self._open[first] = None
         stage.parent, stage.start = first, epoch
@@ -110,8 +116,8 @@ class Tree:
         self._update_ready(stage)
         child.parent, child.start = stage.parent, stage.start
         self._siblings(stage.parent)[stage.config] = child
+        self._leave(child.parent, stage)
         if child.parent is not None:
-            child.parent._tails.discard(stage)
             child.parent._pending += 1
         self._reckon(child)
         self._update_ready(child)
@@ -142,9 +148,9 @@ class Tree:
     def _refresh(self, stage: Stage | None, until: Stage | None = None) -> None:
         """Brings `remaining` up to date towards the root: up to `until`, and on for as long as it changes."""
         while stage is not None:
-            longest = stage._tails.largest()
-            below = max(longest.remaining if longest is not None else 0.0, stage.ahead)
-            value = below + (stage.cost if stage.state in ("pending", "running") else 0.0)
+            value = max(self._below(stage), stage.ahead) + (
+                stage.cost if stage.state in ("pending", "running") else 0.0
+            )
             if until is None and value == stage.remaining:
                 return
             until = None if stage is until else until
@@ -152,9 +158,22 @@ class Tree:
             if stage in self._ready:
                 self._ready.set(stage, value)
                 self._forks[stage.parent].set(stage, value)
-            if stage.parent is not None:
+            if stage.parent is not None and stage.parent._tails is not None:
                 stage.parent._tails.set(stage, value)
             stage = stage.parent
+
+    @staticmethod
+    def _below(stage: Stage) -> float:
+        """Seconds of the longest chain below a stage."""
+        if stage._tails is None:
+            return max((child.remaining for child in stage._children.values()), default=0.0)
+        longest = stage._tails.largest()
+        return longest.remaining if longest is not None else 0.0
+
+    @staticmethod
+    def _leave(parent: Stage | None, child: Stage) -> None:
+        if parent is not None and parent._tails is not None:
+            parent._tails.discard(child)
 
     def _update_ready(self, stage: Stage) -> None:
         parent = stage.parent

@@ -92,19 +92,14 @@ class StageTree(Tree):
         return leaf
 
     def discard(self, request: Hashable) -> None:
-        """Forgets a request. Pending stages that no request needs any more leave the tree; running ones run on.
+        """Forgets a request; KeyError if it is not in the tree.
 
-        Raises:
-            KeyError: The request is not in the tree.
+        Pending stages that no request needs any more leave the tree; running ones run on.
         """
         self._tidy(self._forget(request))
 
     def leaf(self, request: Hashable) -> Stage:
-        """The stage with which a request ends.
-
-        Raises:
-            KeyError: The request is not in the tree.
-        """
+        """The stage with which a request ends; KeyError if it is not in the tree."""
         return self._leaves[request][0]
 
     def __contains__(self, request: object) -> bool:
@@ -113,11 +108,7 @@ class StageTree(Tree):
     # --- execution ---
 
     def start(self, stage: Stage) -> Run:
-        """Marks a ready stage as running.
-
-        Raises:
-            ValueError: It is not ready.
-        """
+        """Marks a ready stage as running; ValueError if it is not ready."""
         if stage not in self._ready:
             raise ValueError(f"expected a stage that is ready, got {stage!r}. `StageTree.ready` lists them.")
         stage.run = Run([stage])
@@ -128,11 +119,11 @@ class StageTree(Tree):
     def finish(self, stage: Stage, checkpoint: bool) -> list[Hashable]:
         """Marks a running stage as done, together with those before it in its run.
 
-        The rest of the run goes on. An engine that saves its state at the ends of earlier stages of `stage.run` can finish
-        them one by one; one that does not may finish the last alone, and those before it get no checkpoint.
+        The rest of the run goes on: an engine that saves its state at the ends of earlier stages can finish them one by one.
+        Those before `stage` get no checkpoint.
 
         Args:
-            stage: What is done. Of one that has left the tree meanwhile, nothing is kept.
+            stage: What is done. One that has left the tree meanwhile answers nothing.
             checkpoint: Whether the state at its end can be forked from.
 
         Returns:
@@ -211,9 +202,6 @@ class StageTree(Tree):
 
         Returns:
             The requests that cannot be answered. The tree has forgotten them.
-
-        Raises:
-            ValueError: It is done.
         """
         if stage.state == "done":
             raise ValueError(f"expected a stage that is not done, got {stage!r}.")
@@ -268,7 +256,7 @@ class StageTree(Tree):
         return self._forks.keys()
 
     def remaining(self, stage: Stage) -> float:
-        """Seconds of the longest chain from a stage down that is not done, itself included, and of what may follow it."""
+        """Seconds of the longest chain that is not done from a stage down, with what may follow it."""
         return stage.remaining
 
     @property
@@ -286,7 +274,7 @@ class StageTree(Tree):
         return len(self._open)
 
     def __bool__(self) -> bool:
-        return True
+        return True  # a tree in which all is done is a tree
 
     def _forget(self, request: Hashable) -> Stage:
         leaf, epochs = self._leaves.pop(request)
