@@ -151,4 +151,6 @@ def test_no_bound_is_above_the_optimum(data, count, workers):
 
 def test_the_tighter_bound_knows_that_stages_are_not_divisible_and_that_roots_run_alone():
     assert _bounds.tighter(_bounds.Jobs([2.0] * 4, [-1] * 4), 3) == 4.0
+    # Five stages on three workers: two run two each, or one runs three. The four shortest take 5 on average.
+    assert _bounds.tighter(_bounds.Jobs([2.0, 2.0, 3.0, 3.0, 4.0], [-1] * 5), 3) == 5.0
     assert _bounds.tighter(_bounds.Jobs([4.0] + [2.0] * 4, [-1, 0, 0, 0, 0]), 2) == 8.0

@@ -51,10 +51,10 @@ def simple(jobs: Jobs, workers: int) -> float:
 
 
 def tighter(jobs: Jobs, workers: int) -> float:
-    """The best of three bounds: `simple`, that of indivisible stages, and that of what must be run in an interval."""
+    """The best of `simple`, of two bounds that know that stages are indivisible, and of what must be run in an interval."""
     if not len(jobs.costs):
         return 0.0
-    bound = max(simple(jobs, workers), _indivisible(jobs.costs, workers))
+    bound = max(simple(jobs, workers), _indivisible(jobs.costs, workers), _uneven(jobs.costs, workers))
     return bound + max(0.0, _excess(jobs, workers, bound))
 
 
@@ -65,6 +65,17 @@ def _indivisible(costs: Floats, workers: int) -> float:
         (float(longest[k * workers - k : k * workers + 1].sum()) for k in range(1, (len(costs) - 1) // workers + 1)),
         default=0.0,
     )
+
+
+def _uneven(costs: Floats, workers: int) -> float:
+    """Of `k * workers + q` stages, some `s <= q` workers run `k * s + q` at least; one of them runs the mean or longer."""
+    sums = np.cumsum(np.sort(costs))
+    bound = 0.0
+    for k in range(1, (len(costs) - 1) // workers + 1):
+        surplus = len(costs) - k * workers
+        those = np.arange(1, min(surplus, workers) + 1)
+        bound = max(bound, float((sums[k * those + surplus - 1] / those).min()))
+    return bound
 
 
 def _excess(jobs: Jobs, workers: int, end: float) -> float:
