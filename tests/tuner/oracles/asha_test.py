@@ -12,6 +12,7 @@ import pytest
 
 from tests.tuner.oracles.driver import curve, end, exact, placed, search, space
 from tf_ext.tuner.oracles import ASHAOracle, StagedOracle, replay
+from tf_ext.tuner.oracles._asynchronous import AsynchronousRungs
 
 
 def asha(directory, name="search", *, direction="min", parallelism=4, **settings):
@@ -62,6 +63,25 @@ def test_whoever_is_among_the_best_climbs_at_once(direction, seed, parallelism):
         assert sum(parent is not None for parent, _ in decided) >= 3
         assert len(decided) == len(oracle.trials)
         assert replay(log) == []
+
+
+def test_the_highest_rung_goes_first():
+    rungs = AsynchronousRungs(3, 2, "min")
+    for trial_id, score in zip("abcd", [1.0, 2.0, 3.0, 4.0], strict=True):
+        rungs.start(trial_id)
+        rungs.report(trial_id, 0, score)
+    assert rungs.promotion() == (1, "a")
+    rungs.start("A", "a", 1)
+    rungs.report("A", 1, 0.5)
+    assert rungs.promotion() == (1, "b")
+    rungs.start("B", "b", 1)
+    rungs.report("B", 1, None)
+    for trial_id, score in zip("ef", [0.1, 0.1], strict=True):
+        rungs.start(trial_id)
+        rungs.report(trial_id, 0, score)
+    assert rungs.promotion() == (2, "A")  # and "e" could climb to rung 1
+    rungs.start("AA", "A", 2)
+    assert rungs.promotion() == (1, "e")  # of equal scores the earlier
 
 
 def test_no_more_trials_are_open_than_are_trained(tmp_path):

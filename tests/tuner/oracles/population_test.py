@@ -10,7 +10,7 @@ import keras_tuner
 import pytest
 from keras_tuner.engine.trial import Trial
 
-from tests.tuner.oracles.driver import outcome, placed, plain, search, space
+from tests.tuner.oracles.driver import KilledError, outcome, placed, plain, search, space
 from tf_ext.tuner.oracles import PopulationBasedTrainingOracle
 from tf_ext.tuner.oracles._perturb import changeable, changed, sequence_of
 from tf_ext.tuner.segments import Sequence, path_of
@@ -63,6 +63,17 @@ def test_results_depend_on_the_scores_alone(seed):
         two = search(pbt(directory, "two"), curve=curve, order=random.Random(seed), width=seed % 5 + 1)
         assert outcome(one) == outcome(two)
         assert len(one.trials) == 6 * 4
+
+
+@pytest.mark.parametrize("ended", [3, 6, 11])
+def test_the_last_epochs_are_remembered_after_a_restart(tmp_path, ended):
+    """The best epoch, which the trial's score tells, ranks the members differently."""
+    with pytest.raises(KilledError):
+        search(pbt(tmp_path), curve=curve, stop_after=ended)
+    again = pbt(tmp_path)
+    again.reload()
+    search(again, curve=curve, order=random.Random(1))
+    assert outcome(again) == outcome(search(pbt(tmp_path, "undisturbed"), curve=curve))
 
 
 @pytest.mark.parametrize("direction", ["min", "max"])

@@ -292,6 +292,39 @@ def test_more_trials_continue_a_finished_search(tmp_path):
     assert fewer.create_trial("t").status == "STOPPED"
 
 
+def test_random_numbers_go_on_where_they_were(tmp_path):
+    """Beginning anew, it would meet more known values than it takes for a sign that the space is exhausted."""
+    settings = _settings(max_trials=30)
+    with pytest.raises(KilledError):
+        search(placed(RandomSearchOracle(**settings), tmp_path), stop_after=24, width=1)
+    again = placed(RandomSearchOracle(**settings), tmp_path)
+    again.reload()
+    assert [again.create_trial(f"t{i}").trial_id for i in range(2)] == ["24", "25"]
+    undisturbed = search(placed(RandomSearchOracle(**settings), tmp_path, "undisturbed"))
+    for trial_id, trial in again.trials.items():
+        assert trial.hyperparameters.values == undisturbed.trials[trial_id].hyperparameters.values
+
+
+@pytest.mark.parametrize(
+    ("name", "stop_after", "sizes"), [("hyperband", 1, [3, 3, 3]), ("hyperband", 10, [3, 3, 3]), ("sha", 5, [3])]
+)
+def test_a_rung_that_chance_could_not_fill_stays_as_it_is(tmp_path, monkeypatch, name, stop_after, sizes):
+    """Whether the space is exhausted is a matter of luck with random numbers; a restart must not try its luck again."""
+    drawn, lucky = [], RandomSearchOracle._random_values
+
+    def unlucky(self):
+        drawn.append(self)
+        return None if len(drawn) == 4 else lucky(self)
+
+    monkeypatch.setattr(keras_tuner.Oracle, "_random_values", unlucky)
+    with pytest.raises(KilledError):
+        search(_made(name, tmp_path), stop_after=stop_after)
+    again = _made(name, tmp_path)
+    again.reload()
+    search(again)
+    assert [len(bracket.rungs[0]) for bracket in again._brackets] == sizes
+
+
 def test_budgets_that_may_grow_grow(tmp_path):
     search(placed(HyperbandOracle(**_settings(max_epochs=4, factor=2)), tmp_path))
     twice = placed(HyperbandOracle(**_settings(max_epochs=4, factor=2, hyperband_iterations=2)), tmp_path)
