@@ -300,6 +300,7 @@ def test_random_numbers_go_on_where_they_were(tmp_path):
     again = placed(RandomSearchOracle(**settings), tmp_path)
     again.reload()
     assert [again.create_trial(f"t{i}").trial_id for i in range(2)] == ["24", "25"]
+    assert len(again.trials) == 26
     undisturbed = search(placed(RandomSearchOracle(**settings), tmp_path, "undisturbed"))
     for trial_id, trial in again.trials.items():
         assert trial.hyperparameters.values == undisturbed.trials[trial_id].hyperparameters.values
