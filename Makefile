@@ -77,13 +77,18 @@ setup: $(STAMPS)/ops ## make .venv, install TensorFlow and the test tools, build
 
 # --- what people run -------------------------------------------------------------------------------------------------
 
-.PHONY: demo demo-recursion
-demo: $(STAMPS)/ops ## train the example on the standard library's syntax trees, under a minute
+.PHONY: demo demo-recursion demo-tuner
+demo: $(STAMPS)/ops ## the examples in short: syntax trees of the standard library, a search on digits; under two minutes
 	$(call say,Recursion: naming functions of the standard library by the trees of their bodies)
 	@$(BIN)/python -m examples.ast_names --seconds 40 $(ARGS)
+	$(call say,Tuner: twelve schedules for a CNN on handwritten digits; what they have in common is trained once)
+	@$(BIN)/python -m examples.digits_schedule --seconds 40
 
-demo-recursion: $(STAMPS)/ops ## the same example in full
+demo-recursion: $(STAMPS)/ops ## the example on syntax trees in full
 	@$(BIN)/python -m examples.ast_names $(ARGS)
+
+demo-tuner: $(STAMPS)/ops ## the search on digits in full, also with a Keras Tuner that builds each model anew
+	@$(BIN)/python -m examples.digits_schedule $(ARGS)
 
 # pytest ends with 5 where nothing was selected, which is no failure of the second run.
 .PHONY: test test-full
