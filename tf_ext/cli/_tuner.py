@@ -34,6 +34,9 @@ def add_to(commands: argparse._SubParsersAction[Any]) -> None:
         action.add_argument("--limit", type=_count, default=limit, metavar="N", help=told)
     export.add_argument("--format", choices=("html", "svg", "json"), help="default: as --out ends, else html")
     export.add_argument("--out", type=pathlib.Path, metavar="FILE", help="default: standard output")
+    rerun = _action(actions, "rerun", _rerun, "train a trial again by itself, and compare its metrics bit for bit")
+    rerun.add_argument("trial", metavar="TRIAL", help="id of the trial, as `show` prints it")
+    rerun.add_argument("--study", metavar="NAME", help="its study, where several have such a trial")
     _action(actions, "repair", _repair, "save what can be read of a damaged plan; the damaged file is kept")
     bring = _action(actions, "import", _import, "take the trials of a Keras Tuner project into a plan", plan=False)
     bring.add_argument(
@@ -70,6 +73,22 @@ def _guarded(run: Command, arguments: argparse.Namespace) -> int:
     except (TfExtError, sqlite3.OperationalError, OSError) as error:
         print(f"tf-ext tuner: {error}", file=sys.stderr)
         return 1
+
+
+def _rerun(arguments: argparse.Namespace) -> int:
+    from tf_ext.tuner._reruns import rerun
+    from tf_ext.tuner.plan import Plan
+
+    with Plan(arguments.plan, create=False) as plan:
+        outcomes = rerun(plan, arguments.trial, arguments.study)
+    for record, history, same in outcomes:
+        print(f"Trial {record.trial}, execution {record.execution}: {len(history)} epochs, ", end="")
+        print("equal to the plan bit for bit" if same else "NOT equal to the plan")
+    if not all(same for *_, same in outcomes):
+        print(
+            "Another environment (versions, threads, processor) changes bits: `tf-ext tuner export` has that of the study."
+        )
+    return 0 if all(same for *_, same in outcomes) else 1
 
 
 # Everything of the tuner is imported when it is needed: `tf-ext --version` must not take a second.

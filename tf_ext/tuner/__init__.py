@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tf_ext.tuner.executors import Executor as Executor
     from tf_ext.tuner.executors import InProcessExecutor as InProcessExecutor
     from tf_ext.tuner.executors import LocalExecutor as LocalExecutor
+    from tf_ext.tuner.kfold import KFoldTuner as KFoldTuner
     from tf_ext.tuner.simulator import simulate as simulate
     from tf_ext.tuner.tuner import Tuner as Tuner
     from tf_ext.tuner.tuners import ASHA as ASHA
@@ -54,6 +55,7 @@ _MODULES = {
     "InProcessExecutor": "executors",
     "LocalExecutor": "executors",
     "simulate": "simulator",
+    "KFoldTuner": "kfold",
     "Tuner": "tuner",
     "ASHA": "tuners",
     "BayesianOptimization": "tuners",
@@ -75,6 +77,7 @@ __all__ = [
     "InProcessExecutor",
     "InexactDataError",
     "InvalidSequenceError",
+    "KFoldTuner",
     "LocalExecutor",
     "Plan",
     "PlanMismatchError",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import keras_tuner
 from absl import logging
 from keras_tuner.engine.trial import Trial
 
@@ -20,77 +19,55 @@ from tf_ext.tuner._stage_runner import StageRunner
 from tf_ext.tuner.plan import Plan, TrialRecord
 from tf_ext.tuner.segments import Path, Segment
 
-__all__ = ["BestWeights"]
-
-Place = tuple[int, int]
+__all__ = ["load", "sweep"]
 
 
-class BestWeights:
-    """Keeps the weights of the best epochs of the best trials, and drops the others.
+def sweep(plan: Plan, engine: Engine, count: int) -> None:
+    """Drops the weights that belong to no trial among the best of any study of the plan."""
+    if plan.shared:
+        return
+    kept = {place for study in plan.studies() for place in _places_of_best(plan, study, count)}
+    for node, epoch in plan.checkpoints("best"):
+        if (node, epoch) not in kept:
+            engine.drop_best(node, epoch)
 
-    Args:
-        count: Of how many trials.
-    """
 
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._engine: Engine | None = None
-        self._plan: Plan | None = None
-        self._places: dict[str, set[Place]] = {}
+def _places_of_best(plan: Plan, study: dict[str, Any], count: int) -> set[tuple[int, int]]:
+    ended = [r for r in plan.trials(study["id"]) if r.status == "COMPLETED" and r.score is not None]
+    scores = {record.trial: record.score for record in ended}
+    best = sorted(scores, key=lambda trial: scores[trial] or 0.0, reverse=study["direction"] == "max")[:count]
+    chosen = [r for r in ended if r.trial in best and r.best_epoch is not None]
+    return {(plan.node_at(r.leaf, r.best_epoch), r.best_epoch) for r in chosen if r.best_epoch is not None}
 
-    def watch(self, engine: Engine, plan: Plan) -> None:
-        """Begins with a search."""
-        self._engine, self._plan = engine, plan
 
-    def unwatch(self) -> None:
-        """Ends with it."""
-        self._engine = self._plan = None
-
-    def add(self, trial_id: str, paths: dict[int, Path]) -> None:
-        """Takes note of a trial that ended."""
-        assert self._engine is not None
-        found = (self._engine.best(path) for path in paths.values())
-        self._places[trial_id] = {place for place in found if place is not None}
-
-    def sweep(self, oracle: keras_tuner.Oracle) -> None:
-        """Drops what belongs to no trial among the best, when the search is over."""
-        assert self._engine is not None and self._plan is not None
-        if self._plan.shared:
-            return
-        best = {trial.trial_id for trial in oracle.get_best_trials(self._count)}
-        kept = {place for trial_id in best for place in self._places.get(trial_id, ())}
-        for node, epoch in self._plan.checkpoints("best"):
-            if (node, epoch) not in kept:
-                self._engine.drop_best(node, epoch)
-
-    def load(self, job: Job, plan: Plan, trial: Trial, records: list[TrialRecord]) -> keras.Model:
-        """A model with the weights of the best epoch of the best execution of a trial."""
-        best: tuple[float, Path, Place] | None = None
-        for record in records:
-            extra = {EXECUTION: record.execution} if record.execution else None
-            path = path_for(trial.hyperparameters, record.epochs, extra)
-            ledger = Ledger(plan, record.context, job.objective)
-            place = ledger.best(path)
-            if place is None:
-                continue
-            value = float(job.objective.get_value(ledger.history(path)[place[1]]))
-            if best is None or job.objective.better_than(value, best[0]):
-                best = value, path, place
-        if best is None:
-            raise ValueError(f"expected trial {trial.trial_id} to have ended well, got status {trial.status}.")
-        _, path, (node, epoch) = best
-        config = next(s.config for s in path if s.start <= epoch < s.end)
-        states = StateCache(Store(plan.directory / STATES), memory=0)
-        name = plan.checkpoint(node, epoch, "best")
-        execution = int(dict(config).get(EXECUTION, 0))
-        runner = StageRunner(job, states)
-        try:
-            if name is not None:
-                return runner.model_of(plain(config), execution, states.get(name))
-        except CheckpointError as error:
-            logging.warning("The weights of trial %s cannot be read: %s", trial.trial_id, error)
-        logging.info("The weights of trial %s were not kept; they are trained again.", trial.trial_id)
-        return retrain(runner, states, _until(path, epoch + 1))
+def load(job: Job, plan: Plan, trial: Trial, records: list[TrialRecord]) -> keras.Model:
+    """A model with the weights of the best epoch of the best execution of a trial."""
+    best: tuple[float, Path, tuple[int, int]] | None = None
+    for record in records:
+        extra = {EXECUTION: record.execution} if record.execution else None
+        path = path_for(trial.hyperparameters, record.epochs, extra)
+        ledger = Ledger(plan, record.context, job.objective)
+        place = ledger.best(path)
+        if place is None:
+            continue
+        value = float(job.objective.get_value(ledger.history(path)[place[1]]))
+        if best is None or job.objective.better_than(value, best[0]):
+            best = value, path, place
+    if best is None:
+        raise ValueError(f"expected trial {trial.trial_id} to have ended well, got status {trial.status}.")
+    _, path, (node, epoch) = best
+    config = next(s.config for s in path if s.start <= epoch < s.end)
+    states = StateCache(Store(plan.directory / STATES), memory=0)
+    name = plan.checkpoint(node, epoch, "best")
+    execution = int(dict(config).get(EXECUTION, 0))
+    runner = StageRunner(job, states)
+    try:
+        if name is not None:
+            return runner.model_of(plain(config), execution, states.get(name))
+    except CheckpointError as error:
+        logging.warning("The weights of trial %s cannot be read: %s", trial.trial_id, error)
+    logging.info("The weights of trial %s were not kept; they are trained again.", trial.trial_id)
+    return retrain(runner, states, _until(path, epoch + 1))
 
 
 def retrain(runner: StageRunner, states: StateCache, path: Path) -> keras.Model:

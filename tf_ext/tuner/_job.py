@@ -12,11 +12,27 @@ import keras
 import keras_tuner
 import numpy as np
 
+from tf_ext.checkpoint.keras import State
 from tf_ext.tuner._applying import Roles
 from tf_ext.tuner.data import FitData
 from tf_ext.tuner.segments import Config
 
 __all__ = ["Job", "StageResult", "StageTask"]
+
+
+@dataclasses.dataclass
+class Prepared:
+    """A model as `Job.build` made it for the first execution.
+
+    Attributes:
+        config: With what configuration.
+        model: It.
+        initial: Its state.
+    """
+
+    config: Config
+    model: keras.Model
+    initial: State
 
 
 @dataclasses.dataclass
@@ -35,6 +51,8 @@ class Job:
         strategy: `tf.distribute.Strategy` under which models are built, or None.
         roles: What each hyper-parameter is applied to.
         build_config: By which a model is built that waits for data, where no data are at hand; or None.
+        prepared: A model that was built before the search, for the first stage that can use it.
+        folds: Data for cross-validation: execution n trains on fold n modulo their number.
     """
 
     hypermodel: keras_tuner.HyperModel
@@ -48,6 +66,20 @@ class Job:
     strategy: Any = None
     roles: Roles = dataclasses.field(default_factory=Roles)
     build_config: dict[str, Any] | None = None
+    prepared: Prepared | None = None
+    folds: tuple[FitData, ...] = ()
+
+    def data_of(self, execution: int) -> FitData:
+        """The data of an execution: its fold, where there are some."""
+        return self.folds[execution % len(self.folds)] if self.folds else self.data
+
+    def seed_of(self, execution: int) -> int:
+        """The seed of an execution."""
+        return self.seed + execution // max(1, len(self.folds))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the model, which stays in this process."""
+        return {**vars(self), "prepared": None}
 
     def hyperparameters(self, config: Config) -> keras_tuner.HyperParameters:
         """What the build function is called with during a stage."""
@@ -63,7 +95,7 @@ class Job:
             keras_tuner.errors.FailedTrialError: The model is too large.
         """
         keras.backend.clear_session()  # for names that do not depend on what was built before
-        with seeded(self.seed + execution), self.scope():
+        with seeded(self.seed_of(execution)), self.scope():
             model = self.hypermodel.build(self.hyperparameters(config))
             if not isinstance(model, keras.Model):
                 raise keras_tuner.errors.FatalTypeError(

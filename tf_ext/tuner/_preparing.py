@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 import keras_tuner
+import tensorflow as tf
 from absl import logging
 
 from tf_ext.tuner import data, schedules
@@ -126,11 +127,12 @@ def check_objective(job: Job, model: keras.Model, config: Config) -> None:
     Raises:
         keras_tuner.errors.FatalValueError: It will not.
     """
-    arguments = job.data.source.fit_arguments(0, 1, job.seed, job.roles.data_config(config))
-    batch = next(iter(arguments["x"]))
-    logs = model.evaluate(
-        *batch[:2], verbose=0, return_dict=True, **({"sample_weight": batch[2]} if len(batch) > 2 else {})
-    )
+    data_config = job.roles.data_config(config)
+    arguments = job.data.source.fit_arguments(0, 1, job.seed, data_config)
+    if isinstance(arguments["x"], tf.data.Dataset):
+        # In the form in which `fit` will see it, so that the function that is traced here serves there.
+        arguments = {"x": arguments["x"].take(1)}
+    logs = model.evaluate(**arguments, steps=1, verbose=0, return_dict=True)
     names = set(logs) | ({f"val_{name}" for name in logs} if job.data.validation is not None else set())
     if not job.objective.has_value(dict.fromkeys(names, 0.0)) and not job.callbacks:
         raise keras_tuner.errors.FatalValueError(
@@ -155,6 +157,7 @@ def context_of(job: Job) -> tuple[str, dict[str, Any]]:
         "compile": fingerprint_of_code([_settings(v) for v in job.compile_arguments.values()]),
         "strategy": type(job.strategy).__name__,
         "seed": job.seed,
+        "folds": len(job.folds),
         "environment": environment(),
     }
     unknown = sorted(name for name, value in parts.items() if value is None)

@@ -131,11 +131,23 @@ class StageRunner:
             while self._models and not self._room():  # before the next is built, for the sake of memory
                 self._models.popitem(last=False)
                 gc.collect()
-            model = self._job.build(task.config, task.execution)
-            self.builds += 1
-            self._models[key] = _Loaded(model, key, capture(model), self._job.roles.settings_of(task.config), {})
+            self._models[key] = self._prepared(key) or self._built(task, key)
         self._models.move_to_end(key)
         return self._models[key]
+
+    def _built(self, task: StageTask, key: tuple[int, Config]) -> _Loaded:
+        model = self._job.build(task.config, task.execution)
+        self.builds += 1
+        return _Loaded(model, key, capture(model), self._job.roles.settings_of(task.config), {})
+
+    def _prepared(self, key: tuple[int, Config]) -> _Loaded | None:
+        """The model that was built before the search, if it will do: it has traced its test function already."""
+        prepared = self._job.prepared
+        if prepared is None or key != (0, self._job.roles.built_in(prepared.config)):
+            return None
+        self._job.prepared = None
+        settings = self._job.roles.settings_of(prepared.config)
+        return _Loaded(prepared.model, key, prepared.initial, settings, {})
 
     def _room(self) -> bool:
         return len(self._models) < _MODELS and sum(m.initial.nbytes for m in self._models.values()) < _MODEL_BYTES
@@ -145,7 +157,8 @@ class StageRunner:
     def _train(self, task: StageTask, loaded: _Loaded, state: State | None) -> StageResult:
         job, model = self._job, loaded.model
         callbacks = copy_of_callbacks(job.callbacks)
-        recorder = Recorder(task, job.objective, callbacks, sparse=job.data.rest.get("validation_freq", 1) != 1)
+        sparse = job.data.rest.get("validation_freq", 1) != 1
+        recorder = Recorder(task, job.objective, callbacks, sparse=sparse)
         resume = [ResumeCallbacks(state, callbacks)] if state is not None and callbacks else []
         before = int(model.optimizer.iterations)
         loaded.at = None
@@ -170,13 +183,13 @@ class StageRunner:
         )
 
     def _fit_arguments(self, task: StageTask) -> dict[str, Any]:
-        job = self._job
-        config = job.roles.data_config(task.config)
-        arguments = {"verbose": 0, **job.data.rest}
-        arguments.update(job.data.source.fit_arguments(task.start, task.end, job.seed + task.execution, config))
+        job, data = self._job, self._job.data_of(task.execution)
+        config, seed = job.roles.data_config(task.config), job.seed_of(task.execution)
+        arguments = {"verbose": 0, **data.rest}
+        arguments.update(data.source.fit_arguments(task.start, task.end, seed, config))
         arguments.pop("validation_batch_size", None)
-        batch = config.get("batch_size", getattr(job.data.source, "batch_size", None))
-        arguments.update(job.data.validation_arguments(None if batch is None else int(batch)))
+        batch = config.get("batch_size", getattr(data.source, "batch_size", None))
+        arguments.update(data.validation_arguments(None if batch is None else int(batch)))
         return arguments
 
     def _keep(self, task: StageTask, loaded: _Loaded, recorder: Recorder) -> int:

@@ -23,7 +23,7 @@ import tensorflow as tf
 from tf_ext.tuner._fingerprint import fingerprint_of_arrays, fingerprint_of_code
 from tf_ext.tuner.errors import InexactDataError
 
-__all__ = ["DatasetFn", "EpochData", "NoData", "Source", "dataset_fn", "epochs", "source_of"]
+__all__ = ["DatasetFn", "EpochData", "NoData", "OnceOnly", "Source", "dataset_fn", "epochs", "source_of"]
 
 _DEFAULT_BATCH = 32
 
@@ -89,6 +89,15 @@ class EpochData(Source):
             raise ValueError(f"expected a batch size from 1 on, got {batch}.")
         dataset = self._from(start, batch, seed if self._seed is None else self._seed)
         return {"x": dataset, "steps_per_epoch": self.steps(batch), "shuffle": False}
+
+    def fold(self, number: int, of: int, seed: int) -> tuple[EpochData, tuple[Any, ...]]:
+        """One fold of a cross-validation: what is trained on, and what is held out. Together they are all."""
+        order = np.random.Generator(np.random.Philox(key=seed)).permutation(self._count)
+        held = np.sort(order[number::of])
+        kept = np.setdiff1d(np.arange(self._count), held)
+        arguments = {"batch_size": self._batch, "shuffle": self._shuffle, "seed": self._seed, "steps": self._steps}
+        train = tf.nest.map_structure(lambda a: np.asarray(a)[kept], self._tree)
+        return EpochData(train, **arguments), tf.nest.map_structure(lambda a: np.asarray(a)[held], self._tree)
 
     @property
     def batch_size(self) -> int:
@@ -210,9 +219,8 @@ class _Dataset(Source):
 
     @functools.cached_property
     def _counted(self) -> tf.data.Dataset:
-        """It, with its number of batches. Without, the first epoch of each `fit` ends by a step that finds no data, in
-        which seed generators move on all the same: masks would depend on where a training was cut.
-        """
+        # Without the number of batches, the first epoch of each `fit` ends by a step that finds no data, in which seed
+        # generators move on all the same: masks would depend on where a training was cut.
         if int(self._dataset.cardinality()) != tf.data.UNKNOWN_CARDINALITY:
             return self._dataset
         count = int(self._dataset.reduce(np.int64(0), lambda n, *_: n + 1))
@@ -264,7 +272,7 @@ class _PyDataset(Source):
         return None
 
 
-class _Other(Source):
+class OnceOnly(Source):
     """Anything else that `fit` takes; it is handed on."""
 
     takes_batch_size = False
@@ -410,7 +418,7 @@ def source_of(arguments: Mapping[str, Any]) -> FitData:
         return FitData(_PyDataset(x, bool(shuffle)), validation, rest)
     if x is None or not _are_arrays((x, y, weight)):
         given = {"x": x, "y": y, "sample_weight": weight, "batch_size": batch, "steps_per_epoch": steps}
-        return FitData(_Other({k: v for k, v in given.items() if v is not None}), validation, rest)
+        return FitData(OnceOnly({k: v for k, v in given.items() if v is not None}), validation, rest)
     parts = tf.nest.map_structure(np.asarray, (x,) if y is None else (x, y) if weight is None else (x, y, weight))
     if split and validation is None:
         parts, validation = _split(parts, split)

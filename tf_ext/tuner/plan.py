@@ -191,6 +191,15 @@ class Plan:
             found = self._db.execute(query, row).fetchone()
         return int(found[0])
 
+    def node_at(self, leaf: int, epoch: int) -> int:
+        """The node of the path to a leaf in which an epoch lies."""
+        node = leaf
+        while True:
+            row = self._db.execute("SELECT parent, start FROM node WHERE id = ?", (node,)).fetchone()
+            if row is None or row[1] <= epoch:
+                return node
+            node = int(row[0])
+
     def runs(self, node: int) -> list[Run]:
         """What was trained of a node, in the order of epochs."""
         rows = self._db.execute("SELECT * FROM run WHERE node = ? ORDER BY start", (node,))

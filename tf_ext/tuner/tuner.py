@@ -12,16 +12,16 @@ import keras_tuner
 from absl import logging
 from keras_tuner.engine.trial import Trial
 
-from tf_ext.checkpoint.keras import unknown_callbacks
-from tf_ext.tuner import _preparing
-from tf_ext.tuner._best import BestWeights
+from tf_ext.checkpoint.keras import capture, unknown_callbacks
+from tf_ext.tuner import _best, _preparing
 from tf_ext.tuner._display import Display
 from tf_ext.tuner._engine import Engine
-from tf_ext.tuner._job import Job
+from tf_ext.tuner._job import Job, Prepared
+from tf_ext.tuner._reruns import keep_job
 from tf_ext.tuner._schema import FILE
 from tf_ext.tuner._search import Search
 from tf_ext.tuner._tensorboard_logs import TensorBoardLogs
-from tf_ext.tuner.data import FitData, NoData, require_exact, source_of
+from tf_ext.tuner.data import FitData, NoData, OnceOnly, require_exact, source_of
 from tf_ext.tuner.errors import SharingError
 from tf_ext.tuner.executors import Executor, InProcessExecutor, LocalExecutor
 from tf_ext.tuner.oracles import StagedOracle, StageOracle
@@ -112,11 +112,13 @@ class Tuner(keras_tuner.Tuner):
         self._executor = executor if executor is not None else None if workers is None else LocalExecutor(workers)
         self._plan_directory = None if plan is None else pathlib.Path(plan)
         self._exact, self._memory = exact, memory
-        self._best = BestWeights(keep_best_models)
+        self._keep_best_models = keep_best_models
+        self._staged = oracle  # `self.oracle` asks for it over the network where it is in another process
         self._seed = seed
         self._engine: Engine | None = None
         self._last_job: Job | None = None
         self._boards: TensorBoardLogs | None = None
+        _tell_of_journal(directory, project_name, overwrite)
         super().__init__(
             oracle,
             hypermodel,
@@ -148,7 +150,8 @@ class Tuner(keras_tuner.Tuner):
         if "KERASTUNER_ORACLE_IP" in os.environ:
             super().search(*fit_args, **fit_kwargs)  # this process is the chief, or asks it for one trial at a time
             return
-        reasons = self._reasons(fit_kwargs)
+        arguments = _preparing.bind_fit(fit_args, fit_kwargs)
+        reasons = self._reasons(arguments)
         if reasons:
             if self._exact:
                 raise SharingError(
@@ -162,10 +165,11 @@ class Tuner(keras_tuner.Tuner):
         self.oracle.verbose = 0  # what keras_tuner prints at the begin of a trial is no news when all begin at once
         with Display(self.oracle, verbose) as display:
             self.on_search_begin()
-            search, plan = self._begin_search(fit_args, fit_kwargs, display)
+            search, plan = self._begin_search(arguments, display)
             try:
                 search.run()
-                self._best.sweep(self.oracle)
+                if self._engine is not None:
+                    _best.sweep(plan, self._engine, self._keep_best_models)
             finally:
                 self._end_search(plan)
             self.on_search_end()
@@ -174,16 +178,17 @@ class Tuner(keras_tuner.Tuner):
         """Trains one trial; for subclasses, and where the oracle is in another process."""
         if "tuner/epochs" in trial.hyperparameters.values:
             kwargs["epochs"] = trial.hyperparameters.values["tuner/epochs"]
-        if self._reasons(kwargs):
+        arguments = _preparing.bind_fit(args, kwargs)
+        if self._reasons(arguments):
             return super().run_trial(trial, *args, **kwargs)
-        with Display(self.oracle, 0) as display:
-            search, plan = self._begin_search(args, kwargs, display)
+        with Display(self._staged, 0) as display:
+            search, plan = self._begin_search(arguments, display)
             try:
                 return search.run_one(trial)
             finally:
                 self._end_search(plan)
 
-    def _reasons(self, fit_kwargs: dict[str, Any]) -> list[str]:
+    def _reasons(self, arguments: dict[str, Any]) -> list[str]:
         """What keeps trials from sharing stages."""
         reasons = [
             f"{type(self).__name__}.{name} is overridden"
@@ -192,19 +197,23 @@ class Tuner(keras_tuner.Tuner):
         ]
         if self.hypermodel is not None and type(self.hypermodel).fit is not keras_tuner.HyperModel.fit:
             reasons.append(f"{type(self.hypermodel).__name__}.fit is overridden")
-        if self.oracle.objective is None or type(self.oracle.objective).__name__ == "DefaultObjective":
+        if self._staged.objective is None or type(self._staged.objective).__name__ == "DefaultObjective":
             reasons.append("no objective is named")
-        if fit_kwargs.get("initial_epoch"):
+        if arguments.get("initial_epoch"):
             reasons.append("`initial_epoch` is given")
-        callbacks = TensorBoardLogs.others(fit_kwargs.get("callbacks") or [])
+        source = source_of(
+            {name: value for name, value in arguments.items() if name not in ("epochs", "callbacks")}
+        ).source
+        if isinstance(source, OnceOnly):
+            reasons.append(source.inexact)
+        callbacks = TensorBoardLogs.others(arguments.get("callbacks") or [])
         reasons += [
             f"it is not known what the callback {name} learns (give it get_state() and set_state(state))"
             for name in unknown_callbacks(callbacks)
         ]
         return reasons
 
-    def _begin_search(self, args: Any, kwargs: dict[str, Any], display: Display) -> tuple[Search, Plan]:
-        arguments = _preparing.bind_fit(args, kwargs)
+    def _begin_search(self, arguments: dict[str, Any], display: Display) -> tuple[Search, Plan]:
         epochs = int(arguments.pop("epochs", 1))
         given = list(arguments.pop("callbacks", None) or [])
         self._boards = TensorBoardLogs(self, given)
@@ -212,6 +221,7 @@ class Tuner(keras_tuner.Tuner):
         require_exact(job.data.source, self._exact, logging.warning)
         config, candidates = self._starting_point(epochs)
         job.roles, model = _preparing.find_roles(job, config, candidates)
+        job.prepared = Prepared(config, model, capture(model))
         _preparing.check_objective(job, model, config)
         self._last_job = job
         job.build_config = model.get_build_config()
@@ -219,28 +229,28 @@ class Tuner(keras_tuner.Tuner):
         try:
             key, description = _preparing.context_of(job)
             context = plan.context(key, {**description, "build_config": job.build_config})
-            objective = self.oracle.objective
-            settings = {"executions": self.executions_per_trial, "epochs": epochs, "oracle": type(self.oracle).__name__}
+            keep_job(plan, context, job)
+            objective = self._staged.objective
+            settings = {"executions": self._executions, "epochs": epochs, "oracle": type(self._staged).__name__}
             study = plan.study(self._study_name(), objective.name, objective.direction, settings)
-            self.oracle.on_decision = lambda event: plan.log("decision", event, study)
+            self._staged.on_decision = lambda event: plan.log("decision", event, study)
             executor = self._executor or InProcessExecutor()
-            cuts = self.oracle.cut_epochs() | _boundaries(candidates) | {epochs}
-            self.oracle.parallelism = executor.workers
+            cuts = self._staged.cut_epochs() | _boundaries(candidates) | {epochs}
+            self._staged.parallelism = executor.workers
             engine = Engine(plan, context, job, executor, cuts=cuts, memory=self._memory, on_change=display.refresh)
         except BaseException:
             plan.close()
             raise
         self._engine = engine
-        self._best.watch(engine, plan)
         display.watch(engine)
         search = Search(
-            self.oracle,
+            self._staged,
             engine,
             plan,
             study,
             context,
             epochs=epochs,
-            executions=self.executions_per_trial,
+            executions=self._executions,
             tuner=self,
             display=display,
         )
@@ -249,28 +259,30 @@ class Tuner(keras_tuner.Tuner):
     def _end_search(self, plan: Plan) -> None:
         if self._engine is not None:
             self._engine.close()
-        self._best.unwatch()
         self._engine = None
         plan.close()
 
     def _trial_ended(self, trial: Trial, paths: dict[int, Path]) -> None:
         """Called by the search before `on_trial_end`."""
         assert self._engine is not None
-        self._best.add(trial.trial_id, paths)
         if self._boards is not None:
             self._boards.write(trial, {e: self._engine.history(path) for e, path in paths.items()})
+
+    @property
+    def _executions(self) -> int:
+        return int(self.executions_per_trial)
 
     def _study_name(self) -> str:
         return f"{self.project_name}" if self._plan_directory is None else os.path.abspath(self.project_dir)
 
     def _job(self, data: FitData, callbacks: list[keras.callbacks.Callback]) -> Job:
-        seed = self._seed if self._seed is not None else self.oracle.seed
+        seed = self._seed if self._seed is not None else self._staged.seed
         return Job(
             hypermodel=self.hypermodel,
             space=self.oracle.get_space(),
             data=data,
             callbacks=callbacks,
-            objective=self.oracle.objective,
+            objective=self._staged.objective,
             seed=int(seed if seed is not None else random.randint(1, 10_000)),
             compile_arguments={"optimizer": self.optimizer, "loss": self.loss, "metrics": self.metrics},
             max_model_size=self.max_model_size,
@@ -307,7 +319,19 @@ class Tuner(keras_tuner.Tuner):
                 return super().load_model(trial)  # it was trained by itself, as by keras_tuner
             job = self._last_job or self._job(FitData(NoData(), None, {}), [])
             job.build_config = plan.description(records[0].context).get("build_config")
-            return self._best.load(job, plan, trial, records)
+            return _best.load(job, plan, trial, records)
+
+
+def _tell_of_journal(directory: Any, project_name: str | None, overwrite: bool) -> None:
+    """Makes `keras_tuner` reload a project whose tuner was killed before it had written its own file."""
+    project = pathlib.Path(directory or ".") / (project_name or "untitled_project")
+    own = project / f"{os.environ.get('KERASTUNER_TUNER_ID', 'tuner0')}.json"
+    if (
+        not overwrite
+        and any((project / name).exists() for name in ("oracle.jsonl", "oracle.json"))
+        and not own.exists()
+    ):
+        own.write_text("{}")
 
 
 def _stock(name: str) -> Any:
