@@ -23,14 +23,7 @@ def results(search):
 
 def run_and_kill(oracle, directory, runs):
     """Starts the search as a process and kills it when it has trained so many stages. Returns whether it was killed."""
-    command = [
-        sys.executable,
-        "-m",
-        "tests.tuner.killed_search",
-        oracle,
-        str(directory),
-        *map(str, [workers] if workers else []),
-    ]
+    command = [sys.executable, "-m", "tests.tuner.killed_search", oracle, str(directory)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     plan = directory / oracle / "plan.sqlite"
     deadline = time.monotonic() + 120

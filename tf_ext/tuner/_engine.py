@@ -305,8 +305,8 @@ class Engine:
                 else:
                     self.tree.finish(stage, checkpoint=True)
             self.tree.discard(name)
-        stage = self._deepest(path)
-        for known in [*([stage] if stage else []), *(_ancestors(stage) if stage else ())]:
+        deepest = self._deepest(path)
+        for known in [] if deepest is None else [deepest, *_ancestors(deepest)]:
             node = self._ledger.node_of(known)
             if known.checkpoint and self._plan.checkpoint(node, known.end) is None:
                 self.tree.drop_checkpoint(known)

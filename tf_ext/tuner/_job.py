@@ -14,7 +14,7 @@ import numpy as np
 
 from tf_ext.checkpoint.keras import State
 from tf_ext.tuner._applying import Roles
-from tf_ext.tuner.data import FitData
+from tf_ext.tuner._fit_data import FitData
 from tf_ext.tuner.segments import Config
 
 __all__ = ["Job", "StageResult", "StageTask"]

@@ -13,9 +13,10 @@ import keras_tuner
 import tensorflow as tf
 from absl import logging
 
-from tf_ext.tuner import data, schedules
+from tf_ext.tuner import schedules
 from tf_ext.tuner._applying import Roles, signature
 from tf_ext.tuner._fingerprint import environment, fingerprint_of_arrays, fingerprint_of_code
+from tf_ext.tuner._fit_data import source_of
 from tf_ext.tuner._job import Job
 from tf_ext.tuner.errors import InvalidSequenceError
 from tf_ext.tuner.segments import Config, Path, Scalar, path_of
@@ -189,4 +190,4 @@ def _validation(validation: Any) -> str | None:
         return "none"
     if isinstance(validation, tuple | list):
         return fingerprint_of_arrays(tuple(v for v in validation if v is not None), [])
-    return data.source_of({"x": validation}).source.fingerprint()
+    return source_of({"x": validation}).source.fingerprint()

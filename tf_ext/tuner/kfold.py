@@ -6,8 +6,9 @@ from typing import Any
 
 import keras
 
+from tf_ext.tuner._fit_data import FitData
 from tf_ext.tuner._job import Job
-from tf_ext.tuner.data import EpochData, FitData, NoData
+from tf_ext.tuner._sources import EpochData, NoData
 from tf_ext.tuner.tuner import Tuner
 
 __all__ = ["KFoldTuner"]

@@ -16,12 +16,13 @@ from tf_ext.checkpoint.keras import capture, unknown_callbacks
 from tf_ext.tuner import _best, _preparing
 from tf_ext.tuner._display import Display
 from tf_ext.tuner._engine import Engine
+from tf_ext.tuner._fit_data import FitData, require_exact, source_of
 from tf_ext.tuner._job import Job, Prepared
 from tf_ext.tuner._reruns import keep_job
 from tf_ext.tuner._schema import FILE
 from tf_ext.tuner._search import Search
+from tf_ext.tuner._sources import NoData, OnceOnly
 from tf_ext.tuner._tensorboard_logs import TensorBoardLogs
-from tf_ext.tuner.data import FitData, NoData, OnceOnly, require_exact, source_of
 from tf_ext.tuner.errors import SharingError
 from tf_ext.tuner.executors import Executor, InProcessExecutor, LocalExecutor
 from tf_ext.tuner.oracles import StagedOracle, StageOracle
@@ -205,7 +206,7 @@ class Tuner(keras_tuner.Tuner):
             {name: value for name, value in arguments.items() if name not in ("epochs", "callbacks")}
         ).source
         if isinstance(source, OnceOnly):
-            reasons.append(source.inexact)
+            reasons.append(str(source.inexact))
         callbacks = TensorBoardLogs.others(arguments.get("callbacks") or [])
         reasons += [
             f"it is not known what the callback {name} learns (give it get_state() and set_state(state))"

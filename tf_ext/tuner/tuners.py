@@ -34,7 +34,7 @@ class _WithOracle(Tuner):
             names = {p.name for p in own}
             first = inspect.Parameter("hypermodel", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None)
             keyword = [p.replace(kind=p.KEYWORD_ONLY) for p in rest if p.name not in names and p.kind != p.VAR_KEYWORD]
-            cls.__signature__ = inspect.Signature([first, *own, *keyword])  # type: ignore[attr-defined]
+            cls.__signature__ = inspect.Signature([first, *own, *keyword])
 
     def __init__(self, hypermodel: Any = None, *args: Any, **kwargs: Any) -> None:
         names = list(inspect.signature(self._oracle).parameters)

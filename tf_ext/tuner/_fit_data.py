@@ -1,0 +1,136 @@
+"""What `search` is given, in parts: training data as a source, validation data, and the other arguments of `fit`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_ext.tuner._sources import DEFAULT_BATCH, DatasetFn, EpochData, OnceOnly, PlainDataset, PlainPyDataset, Source
+from tf_ext.tuner.errors import InexactDataError
+
+__all__ = ["FitData", "require_exact", "source_of"]
+
+
+class _Batches:
+    """Validation arrays as data sets, one for each batch size, made once."""
+
+    def __init__(self, parts: tuple[Any, ...]) -> None:
+        self._parts = parts
+        self._datasets: dict[int, tf.data.Dataset] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_parts": self._parts, "_datasets": {}}
+
+    def of(self, batch: int) -> tf.data.Dataset:
+        """The batches in order."""
+        if batch not in self._datasets:
+            tensors = tf.nest.map_structure(tf.convert_to_tensor, self._parts)
+            count = len(tf.nest.flatten(self._parts)[0])
+
+            def rows(i: tf.Tensor) -> Any:
+                return tf.nest.map_structure(lambda t: t[i * batch : tf.minimum((i + 1) * batch, count)], tensors)
+
+            numbers = tf.data.Dataset.range(math.ceil(count / batch))
+            self._datasets[batch] = numbers.map(rows).prefetch(tf.data.AUTOTUNE)
+        return self._datasets[batch]
+
+
+@dataclasses.dataclass(frozen=True)
+class FitData:
+    """What `search` was given, in parts.
+
+    Attributes:
+        source: The training data.
+        validation: `validation_data`, or None.
+        rest: The other arguments of `fit`.
+    """
+
+    source: Source
+    validation: Any
+    rest: dict[str, Any]
+
+    def validation_arguments(self, batch: int | None) -> dict[str, Any]:
+        """The arguments by which `fit` validates.
+
+        Args:
+            batch: The batch size of the training, which counts unless `validation_batch_size` is given.
+        """
+        if self.validation is None:
+            return {}
+        batch = self.rest.get("validation_batch_size") or batch
+        if not self._validation_arrays:
+            return {"validation_data": self.validation} | ({"validation_batch_size": batch} if batch else {})
+        return {"validation_data": self._validation_arrays.of(int(batch or DEFAULT_BATCH))}
+
+    @functools.cached_property
+    def _validation_arrays(self) -> _Batches | None:
+        """Where they are arrays. `fit` would make a data set of them each time, which takes longer than a small epoch."""
+        parts = self.validation
+        if not isinstance(parts, tuple | list) or not 2 <= len(parts) <= 3 or not _are_arrays(parts):
+            return None
+        return _Batches(tf.nest.map_structure(np.asarray, tuple(part for part in parts if part is not None)))
+
+
+def source_of(arguments: Mapping[str, Any]) -> FitData:
+    """Splits the arguments of `fit` into training data, validation data and the rest.
+
+    Args:
+        arguments: By name, as of `keras.Model.fit`.
+
+    Raises:
+        ValueError: Arguments contradict each other.
+    """
+    rest = dict(arguments)
+    x, y, weight = rest.pop("x", None), rest.pop("y", None), rest.pop("sample_weight", None)
+    batch, shuffle, steps = rest.pop("batch_size", None), rest.pop("shuffle", True), rest.pop("steps_per_epoch", None)
+    split, validation = rest.pop("validation_split", 0.0), rest.pop("validation_data", None)
+    if isinstance(x, EpochData | DatasetFn):
+        return FitData(x, validation, rest)
+    if isinstance(x, tf.data.Dataset):
+        return FitData(PlainDataset(x, steps), validation, rest)
+    if isinstance(x, keras.utils.PyDataset):
+        return FitData(PlainPyDataset(x, bool(shuffle)), validation, rest)
+    if x is None or not _are_arrays((x, y, weight)):
+        given = {"x": x, "y": y, "sample_weight": weight, "batch_size": batch, "steps_per_epoch": steps}
+        return FitData(OnceOnly({k: v for k, v in given.items() if v is not None}), validation, rest)
+    parts = tf.nest.map_structure(np.asarray, (x,) if y is None else (x, y) if weight is None else (x, y, weight))
+    if split and validation is None:
+        parts, validation = _split(parts, split)
+    return FitData(EpochData(parts, batch_size=batch, shuffle=bool(shuffle), seed=None, steps=steps), validation, rest)
+
+
+def require_exact(source: Source, exact: bool, warn: Callable[[str], None]) -> None:
+    """Says, or refuses, that the order of the data cannot be reproduced.
+
+    Raises:
+        InexactDataError: It cannot, and `exact` is true.
+    """
+    if source.inexact is None:
+        return
+    advice = "Give arrays, or tuner.data.dataset_fn(lambda epoch, seed: ...) with an order that depends on these alone"
+    if exact:
+        raise InexactDataError(
+            f"expected data whose order can be reproduced, since exact=True; but {source.inexact}. {advice}."
+        )
+    warn(f"Scores may differ from those of separate trials: {source.inexact}. {advice}.")
+
+
+def _split(parts: tuple[Any, ...], split: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    # Where Keras cuts: the last part, before anything is shuffled.
+    count = len(tf.nest.flatten(parts)[0])
+    at = math.floor(count * (1.0 - split))
+    if not 0 < at < count:
+        raise ValueError(f"expected `validation_split` to leave data on both sides, got {split} of {count} examples.")
+    return tf.nest.map_structure(lambda a: a[:at], parts), tf.nest.map_structure(lambda a: a[at:], parts)
+
+
+def _are_arrays(parts: Any) -> bool:
+    leaves = [leaf for leaf in tf.nest.flatten(parts) if leaf is not None]
+    return bool(leaves) and all(hasattr(leaf, "__array__") and np.ndim(leaf) > 0 for leaf in leaves)
