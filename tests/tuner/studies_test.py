@@ -279,3 +279,19 @@ def tf_value(event):
     import tensorflow as tf
 
     return float(tf.make_ndarray(event.tensor_proto))
+
+
+def test_a_later_study_goes_on_from_what_is_kept(tmp_path):
+    """Another end on the same beginning: the beginning is not trained again where its state was kept."""
+    grid(tmp_path, "first", plan=tmp_path / "plan").search(X, Y, **FIT)
+    grid(tmp_path, "more", make=build, plan=tmp_path / "plan").search(X, Y, validation_split=0.25, epochs=6, verbose=0)
+    with tuner.Plan(tmp_path / "plan") as plan:
+        totals = plan.totals()
+    assert totals["again"] == 0
+    whole = grid(tmp_path, "whole")
+    whole.search(X, Y, validation_split=0.25, epochs=6, verbose=0)
+    assert small.totals(whole)["steps"] == totals["steps"]
+    nothing = grid(tmp_path, "nothing", plan=tmp_path / "plan", keep_checkpoints=1)
+    nothing.search(X, Y, **FIT)
+    with tuner.Plan(tmp_path / "plan") as plan:
+        assert sum(size for _, size in plan.checkpoints().values()) <= 1

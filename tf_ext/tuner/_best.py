@@ -11,8 +11,9 @@ from keras_tuner.engine.trial import Trial
 from tf_ext.checkpoint.cache import StateCache
 from tf_ext.checkpoint.errors import CheckpointError
 from tf_ext.checkpoint.store import Store
-from tf_ext.tuner._engine import EXECUTION, STATES, Engine, plain
+from tf_ext.tuner._engine import EXECUTION, plain
 from tf_ext.tuner._job import Job, StageTask
+from tf_ext.tuner._keeper import Keeper
 from tf_ext.tuner._ledger import Ledger
 from tf_ext.tuner._preparing import path_for
 from tf_ext.tuner._stage_runner import StageRunner
@@ -22,14 +23,14 @@ from tf_ext.tuner.segments import Path, Segment
 __all__ = ["load", "sweep"]
 
 
-def sweep(plan: Plan, engine: Engine, count: int) -> None:
+def sweep(plan: Plan, keeper: Keeper, count: int) -> None:
     """Drops the weights that belong to no trial among the best of any study of the plan."""
     if plan.shared:
         return
     kept = {place for study in plan.studies() for place in _places_of_best(plan, study, count)}
     for node, epoch in plan.checkpoints("best"):
         if (node, epoch) not in kept:
-            engine.drop_best(node, epoch)
+            keeper.drop_best(node, epoch)
 
 
 def _places_of_best(plan: Plan, study: dict[str, Any], count: int) -> set[tuple[int, int]]:
@@ -57,7 +58,7 @@ def load(job: Job, plan: Plan, trial: Trial, records: list[TrialRecord]) -> kera
         raise ValueError(f"expected trial {trial.trial_id} to have ended well, got status {trial.status}.")
     _, path, (node, epoch) = best
     config = next(s.config for s in path if s.start <= epoch < s.end)
-    states = StateCache(Store(plan.directory / STATES), memory=0)
+    states = StateCache(Store(plan.directory / "states"), memory=0)
     name = plan.checkpoint(node, epoch, "best")
     execution = int(dict(config).get(EXECUTION, 0))
     runner = StageRunner(job, states)

@@ -8,7 +8,6 @@ All that is known is in the plan; the tree is what is left to do, made anew from
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 import time
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
@@ -16,8 +15,8 @@ from typing import Any
 import keras_tuner
 
 from tf_ext.checkpoint.errors import CheckpointNotFoundError, CorruptedCheckpointError
-from tf_ext.checkpoint.store import Store
 from tf_ext.tuner._job import Job, StageResult, StageTask
+from tf_ext.tuner._keeper import Keeper
 from tf_ext.tuner._ledger import Ledger
 from tf_ext.tuner.executors import Done, Executor
 from tf_ext.tuner.plan import Plan, Run
@@ -28,7 +27,6 @@ from tf_ext.tuner.stage_tree import Stage, StageTree
 __all__ = ["Answer", "Engine"]
 
 EXECUTION = "tuner/execution"
-STATES = "states"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +54,7 @@ class Engine:
         executor: Who trains them.
         cuts: Epochs at which trials may branch.
         memory: Bytes of states that may stay in memory.
+        budget: Bytes of states on disk that may stay though nothing needs them.
         on_change: Called when something has happened, for a display.
     """
 
@@ -68,6 +67,7 @@ class Engine:
         *,
         cuts: Iterable[int] = (),
         memory: int = 256 << 20,
+        budget: int = 0,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._plan, self._job, self._executor = plan, job, executor
@@ -75,41 +75,37 @@ class Engine:
         self._trained = (0.0, 0)  # seconds and epochs, to estimate what is left
         self.tree = StageTree(self._estimate, cuts)
         self.scheduler = CriticalPathScheduler(self.tree, executor.workers)
-        self._cuts = frozenset(cuts)
         self._on_change = on_change
-        self._store = Store(plan.directory / STATES)
         self._running: dict[int, Stage] = {}
         self._last: dict[int, Stage | None] = dict.fromkeys(range(executor.workers))
         self._elsewhere: dict[Stage, float] = {}
-        self._held: dict[Hashable, tuple[int, int]] = {}
         self._paths: dict[Hashable, Path] = {}
         self._ready: list[Answer] = []
-        self.open_ended = True
         self.steps = self.repeated = 0
         self.requested = 0.0
         self.seconds = 0.0
-        self._sweep_orphans()
-        executor.start(job, pathlib.Path(plan.directory / STATES), memory)
+        self.keeper = Keeper(plan, self._ledger, self.tree, cuts, budget)
+        executor.start(job, self.keeper.directory, memory)
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
-    def request(self, name: Hashable, path: Path) -> None:
-        """Asks for the training of a path; `advance` answers."""
+    def request(self, name: Hashable, path: Path, ahead: int = 0) -> None:
+        """Asks for the training of a path; `advance` answers.
+
+        Args:
+            name: What the answer is told by.
+            path: The path.
+            ahead: Epochs that may be asked for once this is answered.
+        """
         self._learn(path)
-        leaf = self.tree.add(name, path)
+        leaf = self.tree.add(name, path, self._estimate((), ahead))
         self._paths[name] = path
         if leaf.answered:
             self._answer(name)
 
-    def hold(self, name: Hashable, path: Path) -> None:
-        """Keeps the checkpoint at the end of a path, since more may be asked of it, until `release`."""
-        self._held[name] = self.leaf(path), path[-1].end
-
     def release(self, name: Hashable, path: Path) -> None:
-        """Says that nothing more will be asked of a path."""
-        stage = self._deepest(path) if self._held.pop(name, None) is not None else None
-        if stage is not None:
-            self._drop_unneeded(stage)
+        """Says that nothing more will be asked of a path that the keeper holds."""
+        self.keeper.release(name, self._deepest(path))
 
     def history(self, path: Path) -> list[dict[str, float]]:
         """The metrics of each epoch of a path that was trained; shorter where training stopped by itself."""
@@ -148,11 +144,6 @@ class Engine:
         self._executor.close()
         for stage in self._running.values():
             self._plan.release(self._ledger.node_of(stage), stage.start)
-
-    def settle(self) -> None:
-        """Says that no trial will be asked for that is not known: checkpoints that nothing needs go."""
-        self.open_ended = False
-        self._drop_unneeded()
 
     # --- execution ---------------------------------------------------------------------------------------------------
 
@@ -195,7 +186,7 @@ class Engine:
         parent = stage.parent
         state = None if parent is None else self._plan.checkpoint(self._ledger.node_of(parent), parent.end)
         best = self._ledger.best_before(stage)
-        keep = f"n{node}-e{stage.end}" if self._keeps(stage) else None
+        keep = f"n{node}-e{stage.end}" if stage.again or self.keeper.keeps(stage) else None
         return StageTask(
             node=node,
             start=stage.start,
@@ -208,15 +199,6 @@ class Engine:
             keep=keep,
             keep_best=f"b{node}-s{stage.start}",
         )
-
-    def _keeps(self, stage: Stage) -> bool:
-        """Whether the state at the end is needed, or may be: where trials may branch and more may come."""
-        if stage.again or self.tree.needs_checkpoint(stage) or self._is_held(stage):
-            return True
-        return self.open_ended and stage.end in self._cuts
-
-    def _is_held(self, stage: Stage) -> bool:
-        return bool(self._held) and (self._ledger.node_of(stage), stage.end) in self._held.values()
 
     def _take(self, done: Done) -> None:
         stage = self._running.pop(done.worker)
@@ -277,8 +259,9 @@ class Engine:
         answered = self.tree.stop(stage, run.end) if ended else self.tree.finish(stage, checkpoint)
         for request in answered:
             self._answer(request)
-        self._drop_unneeded(stage.parent)
-        self._drop_unneeded(stage)
+        for each in (stage.parent, stage):
+            if each is not None:
+                self.keeper.drop_unneeded(each)
 
     def _answer(self, request: Hashable) -> None:
         self._ready.append(Answer(request))
@@ -355,43 +338,6 @@ class Engine:
         self.tree.start(leaf)
         self.tree.finish(leaf, self._plan.checkpoint(run.node, run.end) is not None)
         self.tree.discard(name)
-
-    # --- checkpoints -------------------------------------------------------------------------------------------------
-
-    def _drop_unneeded(self, stage: Stage | None = None) -> None:
-        """Drops the checkpoints that no pending stage needs, of one stage or of all."""
-        stages = [stage] if stage is not None else [s for s in self.tree.walk() if s.checkpoint]
-        for each in stages:
-            if not each.checkpoint or self._keeps_after(each) or self._plan.shared:
-                continue
-            node = self._ledger.node_of(each)
-            name = self._plan.checkpoint(node, each.end)
-            self._plan.drop_checkpoint(node, each.end)
-            self.tree.drop_checkpoint(each)
-            if name is not None and name in self._store:
-                self._store.delete(name)
-
-    def _keeps_after(self, stage: Stage) -> bool:
-        needed = self.tree.needs_checkpoint(stage) or self._is_held(stage)
-        return bool(needed) or (self.open_ended and stage.end in self._cuts)
-
-    def drop_best(self, node: int, epoch: int) -> None:
-        """Drops the weights of a best epoch."""
-        name = self._plan.checkpoint(node, epoch, "best")
-        self._plan.drop_checkpoint(node, epoch, "best")
-        if name is not None and name in self._store:
-            self._store.delete(name)
-
-    def _sweep_orphans(self) -> None:
-        """Deletes states that a killed process wrote and did not live to name in the plan."""
-        _ = self._plan.owner
-        if self._plan.shared:
-            return
-        named = {name for kind in ("state", "best") for name, _ in self._plan.checkpoints(kind).values()}
-        for name in self._store.names():
-            if name not in named:
-                self._store.delete(name)
-        self._store.collect_garbage(older_than_s=0.0)
 
     # --- costs -------------------------------------------------------------------------------------------------------
 

@@ -128,7 +128,7 @@ class Search:
             trial = self._oracle.create_trial(f"{self._tuner.tuner_id}-{slot}")
             if trial.status == TrialStatus.STOPPED:
                 self._exhausted = True
-                self._engine.settle()
+                self._engine.keeper.settle()
             elif trial.status == TrialStatus.IDLE:
                 break
             else:
@@ -148,13 +148,14 @@ class Search:
         return entry
 
     def _ask(self, entry: _Open, epochs: int) -> None:
+        ahead = max(0, max(self._oracle.cut_epochs(), default=0) - epochs)
         for execution in range(self._executions):
             extra = {EXECUTION: execution} if execution else None
             path = path_for(entry.trial.hyperparameters, epochs, extra)
             entry.paths[execution] = path
             entry.waiting.add(execution)
-            self._engine.hold((entry.trial.trial_id, execution, epochs), path)  # until it is known what follows
-            self._engine.request((entry.trial.trial_id, execution, epochs), path)
+            self._engine.keeper.hold((entry.trial.trial_id, execution, epochs), path)  # until it is known what follows
+            self._engine.request((entry.trial.trial_id, execution, epochs), path, ahead)
         self._write(entry, "RUNNING", None)
 
     # --- answers -----------------------------------------------------------------------------------------------------
@@ -194,7 +195,7 @@ class Search:
         trial = entry.trial
         self._open.pop(trial.trial_id, None)
         for execution, path in entry.paths.items():
-            self._engine.hold((trial.trial_id, execution), path)
+            self._engine.keeper.hold((trial.trial_id, execution), path)
         self._resumable[trial.trial_id] = entry.paths
         if entry.error is not None:
             failed = isinstance(entry.error.exception, keras_tuner.errors.FailedTrialError)

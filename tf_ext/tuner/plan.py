@@ -228,7 +228,7 @@ class Plan:
 
     def checkpoints(self, kind: str = "state") -> dict[tuple[int, int], tuple[str, int]]:
         """Name and bytes of all checkpoints of a kind, by node and epoch."""
-        rows = self._db.execute("SELECT node, epoch, name, bytes FROM checkpoint WHERE kind = ?", (kind,))
+        rows = self._db.execute("SELECT node, epoch, name, bytes FROM checkpoint WHERE kind = ? ORDER BY used", (kind,))
         return {(node, epoch): (name, size) for node, epoch, name, size in rows}
 
     def checkpoint(self, node: int, epoch: int, kind: str = "state") -> str | None:

@@ -63,6 +63,8 @@ class Tuner(keras_tuner.Tuner):
         memory: Bytes of states that each worker may keep in memory; all are on disk in any case.
         keep_best_models: Of how many trials the weights of the best epoch are kept. `get_best_models` trains those of
             others again.
+        keep_checkpoints: Bytes of states that stay on disk though no trial needs them, from which later studies go on; the
+            oldest go first. None: 1 GiB where `plan` is given, nothing otherwise.
 
     Example:
         search = tuner.Tuner(tuner.oracles.GridSearchOracle("val_accuracy"), build, directory="studies")
@@ -94,6 +96,7 @@ class Tuner(keras_tuner.Tuner):
         exact: bool = False,
         memory: int = 256 << 20,
         keep_best_models: int = 10,
+        keep_checkpoints: int | None = None,
         **kwargs: Any,
     ) -> None:
         if keras.backend.backend() != "tensorflow":
@@ -113,6 +116,7 @@ class Tuner(keras_tuner.Tuner):
         self._executor = executor if executor is not None else None if workers is None else LocalExecutor(workers)
         self._plan_directory = None if plan is None else pathlib.Path(plan)
         self._exact, self._memory = exact, memory
+        self._budget = keep_checkpoints if keep_checkpoints is not None else (1 << 30 if plan is not None else 0)
         self._keep_best_models = keep_best_models
         self._staged = oracle  # `self.oracle` asks for it over the network where it is in another process
         self._seed = seed
@@ -170,7 +174,7 @@ class Tuner(keras_tuner.Tuner):
             try:
                 search.run()
                 if self._engine is not None:
-                    _best.sweep(plan, self._engine, self._keep_best_models)
+                    _best.sweep(plan, self._engine.keeper, self._keep_best_models)
             finally:
                 self._end_search(plan)
             self.on_search_end()
@@ -238,7 +242,16 @@ class Tuner(keras_tuner.Tuner):
             executor = self._executor or InProcessExecutor()
             cuts = self._staged.cut_epochs() | _boundaries(candidates) | {epochs}
             self._staged.parallelism = executor.workers
-            engine = Engine(plan, context, job, executor, cuts=cuts, memory=self._memory, on_change=display.refresh)
+            engine = Engine(
+                plan,
+                context,
+                job,
+                executor,
+                cuts=cuts,
+                memory=self._memory,
+                budget=self._budget,
+                on_change=display.refresh,
+            )
         except BaseException:
             plan.close()
             raise
