@@ -8,6 +8,7 @@ All that is known is in the plan; the tree is what is left to do, made anew from
 from __future__ import annotations
 
 import dataclasses
+import errno
 import time
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
@@ -27,6 +28,7 @@ from tf_ext.tuner.stage_tree import Stage, StageTree
 __all__ = ["Answer", "Engine"]
 
 EXECUTION = "tuner/execution"
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,6 +227,12 @@ class Engine:
     def _fail(self, stage: Stage, done: Done) -> None:
         if isinstance(done.exception, keras_tuner.errors.FatalError):
             raise done.exception
+        if isinstance(done.exception, OSError) and done.exception.errno in _NO_SPACE:
+            raise OSError(
+                done.exception.errno,
+                f"expected room for a checkpoint in {self.keeper.directory}, but the disk is full. Nothing that is in the plan "
+                "is lost: make room, and run the search again to go on",
+            ) from done.exception
         for request in self.tree.fail(stage):
             self._paths.pop(request, None)
             self._ready.append(Answer(request, done.error, done.exception))
