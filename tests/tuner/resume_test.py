@@ -113,13 +113,11 @@ def alive(pid):
         return False
 
 
-def test_more_epochs_after_the_search(tmp_path):
-    """A search with larger budgets goes on from what is there, where its checkpoints are, and trains the rest."""
-    short = killed_search.search_with("grid", tmp_path)
-    assert small.totals(short)["run"]
-    search = tuner.GridSearch(killed_search.build, "val_loss", seed=5, directory=tmp_path, project_name="other")
-    search.search(*small.data(), validation_split=0.25, epochs=2, verbose=0)
-    assert all(trial.status == "COMPLETED" for trial in search.oracle.trials.values())
+def test_another_budget_is_refused_by_name(tmp_path):
+    killed_search.search_with("grid", tmp_path)
+    search = tuner.GridSearch(killed_search.build, "val_loss", seed=5, directory=tmp_path, project_name="grid")
+    with pytest.raises(tuner.PlanMismatchError, match=r"epochs=4.*got 6.*project_name"):
+        search.search(*small.data(), validation_split=0.25, epochs=6, verbose=0)
 
 
 def test_finished_search_trains_nothing(tmp_path):

@@ -230,8 +230,8 @@ class Engine:
         if isinstance(done.exception, OSError) and done.exception.errno in _NO_SPACE:
             raise OSError(
                 done.exception.errno,
-                f"expected room for a checkpoint in {self.keeper.directory}, but the disk is full. Nothing that is in the plan "
-                "is lost: make room, and run the search again to go on",
+                f"expected room for a checkpoint in {self.keeper.directory}, but the disk is full. Nothing that is in "
+                "the plan is lost: make room, and run the search again to go on",
             ) from done.exception
         for request in self.tree.fail(stage):
             self._paths.pop(request, None)

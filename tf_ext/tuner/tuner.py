@@ -23,7 +23,7 @@ from tf_ext.tuner._schema import FILE
 from tf_ext.tuner._search import Search
 from tf_ext.tuner._sources import NoData, OnceOnly
 from tf_ext.tuner._tensorboard_logs import TensorBoardLogs
-from tf_ext.tuner.errors import SharingError
+from tf_ext.tuner.errors import PlanMismatchError, SharingError
 from tf_ext.tuner.executors import Executor, InProcessExecutor, LocalExecutor
 from tf_ext.tuner.oracles import StagedOracle, StageOracle
 from tf_ext.tuner.plan import Plan
@@ -237,6 +237,7 @@ class Tuner(keras_tuner.Tuner):
             keep_job(plan, context, job)
             objective = self._staged.objective
             settings = {"executions": self._executions, "epochs": epochs, "oracle": type(self._staged).__name__}
+            _refuse_other_budget(plan, self._study_name(), settings)
             study = plan.study(self._study_name(), objective.name, objective.direction, settings)
             self._staged.on_decision = lambda event: plan.log("decision", event, study)
             executor = self._executor or InProcessExecutor()
@@ -346,6 +347,20 @@ def _tell_of_journal(directory: Any, project_name: str | None, overwrite: bool) 
         and not own.exists()
     ):
         own.write_text("{}")
+
+
+def _refuse_other_budget(plan: Plan, name: str, settings: dict[str, Any]) -> None:
+    """Trials that ended are not trained on, so that another number of epochs would count for some of them only."""
+    for study in plan.studies():
+        if study["name"] != name or not plan.trials(study["id"]):
+            continue
+        for what in ("epochs", "executions"):
+            was, now = study["settings"].get(what, settings[what]), settings[what]
+            if was != now:
+                raise PlanMismatchError(
+                    f"expected {what}={was}, with which the trials of this project were trained, got {now}. Give the project "
+                    "another `project_name` (with the same `plan=`, it goes on from what is trained), or `overwrite=True`."
+                )
 
 
 def _stock(name: str) -> Any:
