@@ -295,3 +295,11 @@ def test_a_later_study_goes_on_from_what_is_kept(tmp_path):
     nothing.search(X, Y, **FIT)
     with tuner.Plan(tmp_path / "plan") as plan:
         assert sum(size for _, size in plan.checkpoints().values()) <= 1
+
+
+def test_under_a_mirrored_strategy(tmp_path):
+    command = [sys.executable, "-m", "tests.tuner.mirrored_search", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "well"
+    assert "masks of replicas" in done.stderr

@@ -160,7 +160,7 @@ class StageRunner:
         sparse = job.data.rest.get("validation_freq", 1) != 1
         recorder = Recorder(task, job.objective, callbacks, sparse=sparse)
         resume = [ResumeCallbacks(state, callbacks)] if state is not None and callbacks else []
-        before = int(model.optimizer.iterations)
+        before = _iterations(model)
         loaded.at = None
         model.fit(
             **self._fit_arguments(task),
@@ -174,7 +174,7 @@ class StageRunner:
             best_bytes = self._states.put(task.keep_best, recorder.best[1], {"epoch": recorder.best[0]})
         return StageResult(
             history=recorder.history,
-            steps=int(model.optimizer.iterations) - before,
+            steps=_iterations(model) - before,
             seconds=recorder.seconds,
             stopped=recorder.stopped,
             bytes=size,
@@ -219,6 +219,10 @@ def copy_of_callbacks(callbacks: list[keras.callbacks.Callback]) -> list[keras.c
                 f"{type(callback).__name__} ({error}). Open files, locks and the like in its on_train_begin."
             ) from error
     return copies
+
+
+def _iterations(model: keras.Model) -> int:
+    return int(keras.ops.convert_to_numpy(model.optimizer.iterations))  # a mirrored variable is no number
 
 
 def _ends_otherwise(model: keras.Model, recorder: Recorder) -> bool:

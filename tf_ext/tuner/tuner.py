@@ -224,6 +224,7 @@ class Tuner(keras_tuner.Tuner):
         self._boards = TensorBoardLogs(self, given)
         job = self._job(source_of(arguments), TensorBoardLogs.others(given))
         require_exact(job.data.source, self._exact, logging.warning)
+        self._require_one_replica()
         config, candidates = self._starting_point(epochs)
         job.roles, model = _preparing.find_roles(job, config, candidates)
         job.prepared = Prepared(config, model, capture(model))
@@ -282,6 +283,15 @@ class Tuner(keras_tuner.Tuner):
         assert self._engine is not None
         if self._boards is not None:
             self._boards.write(trial, {e: self._engine.history(path) for e, path in paths.items()})
+
+    def _require_one_replica(self) -> None:
+        """Says, or refuses, that a state is that of the first replica: seeds of the others begin anew with each stage."""
+        if getattr(self.distribution_strategy, "num_replicas_in_sync", 1) == 1:
+            return
+        what = "the masks of replicas other than the first depend on where a training was cut"
+        if self._exact:
+            raise SharingError(f"expected one replica, since exact=True; with several, {what}.")
+        logging.warning("Scores may differ from those of separate trials: %s.", what)
 
     @property
     def _executions(self) -> int:
