@@ -6,22 +6,17 @@ import time
 
 _START = time.monotonic()
 
-import dataclasses  # noqa: E402
 import pathlib  # noqa: E402
 import tempfile  # noqa: E402
-from typing import Any  # noqa: E402
 
-import keras_tuner  # noqa: E402
 import rich.console  # noqa: E402
 import rich.table  # noqa: E402
 from absl import app, flags  # noqa: E402
 
 from examples.digits_schedule import data as datasets  # noqa: E402
-from examples.digits_schedule.peer import Scheduled  # noqa: E402
 from examples.digits_schedule.pilot import epochs_within  # noqa: E402
-from examples.digits_schedule.stopwatch import Stopwatch  # noqa: E402
-from examples.digits_schedule.study import OBJECTIVE, SEED, Study  # noqa: E402
-from tf_ext import tuner  # noqa: E402
+from examples.digits_schedule.searching import Outcome, ours, stock  # noqa: E402
+from examples.digits_schedule.study import Study  # noqa: E402
 from tf_ext.tuner.views import model, text  # noqa: E402
 
 _EPOCHS = flags.DEFINE_integer("epochs", 24, "Of each trial, a multiple of 6.", lower_bound=6)
@@ -32,46 +27,7 @@ _SECONDS = flags.DEFINE_float(
 OURS, REBUILDING, REUSING = "tf_ext.tuner", "keras_tuner", "keras_tuner, one model"
 
 
-@dataclasses.dataclass(frozen=True)
-class _Outcome:
-    """What a search found and took.
-
-    Attributes:
-        scores: By the hyper-parameters of the trial.
-        clock: What was trained.
-        total: Seconds that `search` took.
-    """
-
-    scores: dict[tuple[str, str], float]
-    clock: Stopwatch
-    total: float
-
-
-def _search(searching: keras_tuner.Tuner, *data: Any, **fit: Any) -> _Outcome:
-    clock, start = Stopwatch(), time.monotonic()
-    searching.search(*data, verbose=0, callbacks=[clock], **fit)
-    total = time.monotonic() - start
-    trials = searching.oracle.trials.values()
-    scores = {(t.hyperparameters.get("learning_rate"), t.hyperparameters.get("batch_size")): t.score for t in trials}
-    return _Outcome(scores, clock, total)
-
-
-def ours(study: Study, data: datasets.Data, directory: pathlib.Path) -> _Outcome:
-    """The search with `tf_ext.tuner`; its plan lies in the project `ours` afterwards."""
-    search = tuner.GridSearch(study.build, OBJECTIVE, seed=SEED, directory=directory, project_name="ours", exact=True)
-    validation = (data.validation_x, data.validation_y)
-    fit = {"validation_data": validation, "validation_batch_size": len(data.validation_y), "epochs": study.epochs}
-    return _search(search, data.x, data.y, **fit)
-
-
-def stock(study: Study, data: datasets.Data, directory: pathlib.Path, *, reuse: bool) -> _Outcome:
-    """The search with Keras Tuner."""
-    hypermodel = Scheduled(study, data, reuse=reuse)
-    name = "reusing" if reuse else "rebuilding"
-    return _search(keras_tuner.GridSearch(hypermodel, OBJECTIVE, directory=directory, project_name=name))
-
-
-def _scores(outcomes: dict[str, _Outcome]) -> rich.table.Table:
+def _scores(outcomes: dict[str, Outcome]) -> rich.table.Table:
     table = rich.table.Table("learning rate", "batch size", box=None, header_style="dim")
     for name in outcomes:
         table.add_column(name, justify="right")
@@ -80,7 +36,7 @@ def _scores(outcomes: dict[str, _Outcome]) -> rich.table.Table:
     return table
 
 
-def _times(outcomes: dict[str, _Outcome]) -> rich.table.Table:
+def _times(outcomes: dict[str, Outcome]) -> rich.table.Table:
     table = rich.table.Table("", box=None, header_style="dim")
     for name in outcomes:
         table.add_column(name, justify="right")
@@ -95,7 +51,7 @@ def _times(outcomes: dict[str, _Outcome]) -> rich.table.Table:
     return table
 
 
-def _report(console: rich.console.Console, outcomes: dict[str, _Outcome], plan: pathlib.Path) -> bool:
+def _report(console: rich.console.Console, outcomes: dict[str, Outcome], plan: pathlib.Path) -> bool:
     view = model.read(plan)
     console.print(text.tree(view), "", no_wrap=True, overflow="ellipsis")
     console.print(_scores(outcomes), "")

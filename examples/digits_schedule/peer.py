@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -50,17 +51,21 @@ class Scheduled(keras_tuner.HyperModel):
         sizes = tuner.Sequence.parse(hp.get("batch_size"))
         logs: list[dict[str, float]] = []
         for (rate, size), group in itertools.groupby(range(self._study.epochs), lambda e: (rates.at(e), sizes.at(e))):
-            epochs, batch = list(group), int(size)
-            model.optimizer.learning_rate = rate
-            history = model.fit(
-                self._batches.dataset(epochs[0], batch, count=len(epochs)),
-                steps_per_epoch=self._batches.steps(batch),
-                shuffle=False,  # they are
-                validation_data=self._validation,
-                initial_epoch=epochs[0],
-                epochs=epochs[-1] + 1,
-                **kwargs,
-            )
-            columns = history.history
-            logs += [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+            logs += self.stretch(model, list(group), float(rate), int(size), **kwargs)
         return max(logs, key=lambda metrics: metrics[OBJECTIVE])  # the first of equals
+
+    def stretch(
+        self, model: keras.Model, epochs: Sequence[int], rate: float, batch: int, **fit: Any
+    ) -> list[dict[str, float]]:
+        """Trains some epochs in a row with one learning rate and one batch size; returns the metrics of each."""
+        model.optimizer.learning_rate = rate
+        columns = model.fit(
+            self._batches.dataset(epochs[0], batch, count=len(epochs)),
+            steps_per_epoch=self._batches.steps(batch),
+            shuffle=False,  # they are
+            validation_data=self._validation,
+            initial_epoch=epochs[0],
+            epochs=epochs[-1] + 1,
+            **fit,
+        ).history
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
