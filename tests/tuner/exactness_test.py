@@ -179,6 +179,26 @@ def test_changes(tmp_path, what):
     assert changing[4] != constant[4]  # the change has an effect
 
 
+def test_a_model_that_is_built_anew_keeps_nothing_of_another_trial(tmp_path):
+    """Trials with different learning rates use one model in turn, and part where another dropout rate begins."""
+
+    def build_with(candidates):
+        def build(hp):
+            rate = tuner.sequence(hp, "learning_rate", candidates["learning_rate"])
+            kind = tuner.sequence(hp, "optimizer", candidates["optimizer"])
+            optimizer = keras.optimizers.get({"class_name": kind, "config": {"learning_rate": rate}})
+            return small.model(optimizer, tuner.sequence(hp, "dropout", candidates["dropout"]))
+
+        return build
+
+    candidates = {
+        "learning_rate": ["0.05@0|0.01@2", "0.05@0|0.02@3", "0.05@0"],
+        "dropout": ["0.3@0|0.1@3", "0.3@0"],
+        "optimizer": ["sgd@0", "sgd@0|adam@3"],
+    }
+    assert_as_alone(tmp_path, build_with, candidates, trials=4)
+
+
 def test_the_users_own_hook(tmp_path):
     def smooth(model, value):
         model.compile(

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 
 import keras
 import keras_tuner
@@ -66,6 +67,32 @@ def test_what_differs_is_not_shared(tmp_path, what):
     second.search(scaled, Y, **FIT)
     with tuner.Plan(tmp_path / "plan") as plan:
         assert plan.totals()["steps"] == 2 * before
+
+
+def test_what_cannot_be_told_apart_is_not_shared(tmp_path):
+    """What the build functions close over has no fingerprint; their studies have nothing in common, but resume."""
+
+    def made(width):
+        lock = threading.Lock()
+
+        def build(hp):
+            with lock:
+                model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(width), keras.layers.Dense(2)])
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile(keras.optimizers.SGD(hp.Choice("rate", [0.1])), loss, metrics=["accuracy"], jit_compile=False)
+            return model
+
+        return build
+
+    searches = [grid(tmp_path, name, made(width), plan=tmp_path / "plan") for name, width in (("a", 2), ("b", 64))]
+    for search in searches:
+        search.search(X, Y, **FIT)
+    with tuner.Plan(tmp_path / "plan") as plan:
+        totals = plan.totals()
+        assert totals["run"] == 2
+    grid(tmp_path, "a", made(2), plan=tmp_path / "plan").search(X, Y, **FIT)
+    with tuner.Plan(tmp_path / "plan") as plan:
+        assert plan.totals()["steps"] == totals["steps"]
 
 
 def test_studies_at_the_same_time_share(tmp_path):

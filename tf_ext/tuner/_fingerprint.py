@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import enum
+import functools
 import hashlib
 import inspect
 import json
 import os
+import pathlib
 import platform
 import site
 import sysconfig
@@ -16,6 +20,8 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+
+_OURS = os.path.realpath(os.path.dirname(os.path.dirname(__file__))) + os.sep
 
 __all__ = ["environment", "fingerprint_of_arrays", "fingerprint_of_code"]
 
@@ -69,6 +75,18 @@ def fingerprint_of_code(thing: Any) -> str | None:
     return digest.hexdigest()
 
 
+# What its name tells.
+_NAMED = (
+    types.ModuleType,
+    types.BuiltinFunctionType,
+    types.MemberDescriptorType,
+    types.GetSetDescriptorType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    np.ufunc,
+)
+
+
 class _UnknownError(Exception):
     """A value of which it is not known what tells it from others."""
 
@@ -100,8 +118,10 @@ class _Walk:
             self.add(thing.__self__)
         elif isinstance(thing, types.FunctionType):
             self._function(thing)
-        elif isinstance(thing, types.ModuleType | types.BuiltinFunctionType | np.ufunc):
-            self._text(f"name:{getattr(thing, '__name__', thing)}")
+        elif isinstance(thing, _NAMED):
+            self._text(f"name:{getattr(thing, '__module__', '')}.{getattr(thing, '__name__', thing)}")
+        elif isinstance(thing, functools.partial):
+            self.add([thing.func, thing.args, thing.keywords])
         elif isinstance(thing, type):
             self._class(thing)
         elif isinstance(thing, list | tuple | set | frozenset):
@@ -150,8 +170,12 @@ class _Walk:
 
     def _object(self, thing: Any) -> None:
         self.add(type(thing))
-        if hasattr(thing, "get_config"):
+        if dataclasses.is_dataclass(thing):
+            self.add([getattr(thing, field.name) for field in dataclasses.fields(thing)])
+        elif hasattr(thing, "get_config"):
             self.add(thing.get_config())
+        elif isinstance(thing, enum.Enum | pathlib.PurePath | range):
+            self._text(str(thing))
         elif hasattr(thing, "__dict__") and not _installed(type(thing)):
             self.add(dict(vars(thing)))
         elif hasattr(thing, "fget"):
@@ -176,4 +200,4 @@ def _installed(thing: Any) -> bool:
         return getattr(thing, "__module__", "builtins") == "builtins"
     except OSError:
         return False
-    return path.startswith(_INSTALLED) or os.sep + "tf_ext" + os.sep in path
+    return path.startswith((*_INSTALLED, _OURS))

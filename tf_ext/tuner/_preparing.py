@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -143,10 +144,12 @@ def check_objective(job: Job, model: keras.Model, config: Config) -> None:
         )
 
 
-def context_of(job: Job) -> tuple[str, dict[str, Any]]:
+def context_of(job: Job, project: str) -> tuple[str, dict[str, Any]]:
     """A text that is equal for trainings that may share stages, and what it is made of.
 
-    Where it cannot be told what something is, a text of its own keeps the study apart from all others.
+    Args:
+        job: How they are trained.
+        project: Where the study lies. Where it cannot be told what something is, it keeps the study apart from others.
     """
     rest = {k: v for k, v in job.data.rest.items() if k not in ("verbose", "epochs")}
     parts = {
@@ -164,7 +167,7 @@ def context_of(job: Job) -> tuple[str, dict[str, Any]]:
     unknown = sorted(name for name, value in parts.items() if value is None)
     if unknown:
         logging.info("Stages are shared with no other study: it cannot be told what %s is.", " and ".join(unknown))
-    description = {**parts, "private": unknown}
+    description = {**parts, "private": [*unknown, os.path.abspath(project)] if unknown else []}
     return hashlib.blake2b(json.dumps(description, sort_keys=True).encode(), digest_size=16).hexdigest(), description
 
 

@@ -116,8 +116,13 @@ class StageRunner:
         state, metadata = self._states.get_with_metadata(task.state)
         loaded = self._model(task)
         if moves:
+            # The model at hand may have been trained, with another learning rate: what is not moved is to be as built.
+            restore(loaded.model, loaded.initial)
+            if roles.rate is not None:
+                set_learning_rate(loaded.model, dict(task.config)[roles.rate])
             rate = float(_rate_as_built(loaded.initial))
-            state = move_state(state, loaded.model, rate_changed=rate != metadata.get("rate_as_built", rate))
+            rate_changed = roles.rate is None and rate != metadata.get("rate_as_built", rate)
+            state = move_state(state, loaded.model, rate_changed=rate_changed)
         restore(loaded.model, state)
         return loaded, state
 

@@ -233,7 +233,7 @@ class Tuner(keras_tuner.Tuner):
         job.build_config = model.get_build_config()
         plan = Plan(self._plan_directory or self.project_dir)
         try:
-            key, description = _preparing.context_of(job)
+            key, description = _preparing.context_of(job, self.project_dir)
             context = plan.context(key, {**description, "build_config": job.build_config})
             keep_job(plan, context, job)
             objective = self._staged.objective
