@@ -88,7 +88,9 @@ def test_whichever_page_is_lost_the_rows_of_all_others_are_kept(original, tmp_pa
         if done.damaged is None:
             continue  # a page that held nothing
         left = _rows(directory)
-        assert all(left[table] <= rows[table] for table in rows), page  # nothing is invented, nothing comes back
+        more = {table: left[table] - rows[table] for table in rows if left[table] - rows[table]}
+        # Nothing is invented. Nothing comes back, unless the header is lost, which tells the pages that are free.
+        assert set(more) <= ({"checkpoint"} if page == 1 else set()), (page, more)
         with Plan(directory, create=False) as opened:
             opened.check()
         assert done.kept == {table: len(of_table) for table, of_table in left.items()}
