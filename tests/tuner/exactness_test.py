@@ -83,7 +83,9 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "optimizer", [pytest.param(name, marks=[pytest.mark.slow] if name == "accumulated" else []) for name in OPTIMIZERS]
+)
 def test_optimizers(tmp_path, optimizer):
     def build_with(candidates):
         return lambda hp: small.model(
@@ -166,7 +168,9 @@ def build_changing(what, candidates):
     return build
 
 
-@pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.parametrize(
+    "what", [pytest.param(name, marks=[pytest.mark.slow] if name == "weight_decay" else []) for name in CHANGES]
+)
 def test_changes(tmp_path, what):
     name = what.partition("-")[0]
 

@@ -40,7 +40,9 @@ SEARCHES = {
 }
 
 
-@pytest.mark.parametrize("oracle", SEARCHES)
+@pytest.mark.parametrize(
+    "oracle", [pytest.param(name, marks=[pytest.mark.slow] if name == "bayes" else []) for name in SEARCHES]
+)
 def test_trials_are_as_alone(tmp_path, oracle):
     search = SEARCHES[oracle](tmp_path)
     with tuner.Plan(search.project_dir, create=False) as plan:
