@@ -11,12 +11,12 @@ from keras_tuner.engine.trial import Trial
 from tf_ext.checkpoint.cache import StateCache
 from tf_ext.checkpoint.errors import CheckpointError
 from tf_ext.checkpoint.store import Store
+from tf_ext.tuner._alone import train_alone
 from tf_ext.tuner._engine import EXECUTION, plain
-from tf_ext.tuner._job import Job, StageTask
+from tf_ext.tuner._job import Job
 from tf_ext.tuner._keeper import Keeper
 from tf_ext.tuner._ledger import Ledger
 from tf_ext.tuner._preparing import path_for
-from tf_ext.tuner._stage_runner import StageRunner
 from tf_ext.tuner.plan import Plan, TrialRecord
 from tf_ext.tuner.segments import Path, Segment
 
@@ -61,41 +61,14 @@ def load(job: Job, plan: Plan, trial: Trial, records: list[TrialRecord]) -> kera
     states = StateCache(Store(plan.directory / "states"), memory=0)
     name = plan.checkpoint(node, epoch, "best")
     execution = int(dict(config).get(EXECUTION, 0))
-    runner = StageRunner(job, states)
     try:
         if name is not None:
-            return runner.model_of(plain(config), execution, states.get(name))
+            return job.model_of(plain(config), execution, states.get(name))
     except CheckpointError as error:
         logging.warning("The weights of trial %s cannot be read: %s", trial.trial_id, error)
     logging.info("The weights of trial %s were not kept; they are trained again.", trial.trial_id)
-    return retrain(runner, states, _until(path, epoch + 1))
-
-
-def retrain(runner: StageRunner, states: StateCache, path: Path) -> keras.Model:
-    """Trains a path from beginning to end, without the plan, and returns the model."""
-    before = state = None
-    model: Any = None
-    for position, segment in enumerate(path):
-        config = plain(segment.config)
-        task = StageTask(
-            node=0,
-            start=segment.start,
-            end=segment.end,
-            config=config,
-            before=before,
-            state=state,
-            execution=int(dict(segment.config).get(EXECUTION, 0)),
-            keep=f"again-{position}",
-        )
-        runner.run(task)
-        if state is not None:
-            states.drop(state)
-        before, state = config, task.keep
-        if segment is path[-1]:
-            assert state is not None
-            model = runner.model_of(config, task.execution, states.get(state))
-            states.drop(state)
-    return model
+    # Up to the best epoch of the path, which is then the best of its last segment, too.
+    return job.model_of(plain(config), execution, train_alone(job, _until(path, epoch + 1)).best)
 
 
 def _until(path: Path, epochs: int) -> Path:

@@ -12,7 +12,7 @@ import keras
 import keras_tuner
 import numpy as np
 
-from tf_ext.checkpoint.keras import State
+from tf_ext.checkpoint.keras import State, restore
 from tf_ext.tuner._applying import Roles
 from tf_ext.tuner._fit_data import FitData
 from tf_ext.tuner.segments import Config
@@ -109,6 +109,12 @@ class Job:
             raise keras_tuner.errors.FailedTrialError(
                 f"expected at most max_model_size={self.max_model_size} parameters, got a model with {size}."
             )
+        return model
+
+    def model_of(self, config: Config, execution: int, state: State) -> keras.Model:
+        """A new model with the weights of a state."""
+        model = self.build(config, execution)
+        restore(model, dataclasses.replace(state, optimizer=None, callbacks=()))
         return model
 
     def scope(self) -> contextlib.AbstractContextManager[Any]:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import os
-import pathlib
-import tempfile
 
 import cloudpickle
 from absl import logging
 
-from tf_ext.checkpoint.cache import StateCache
-from tf_ext.checkpoint.store import Store
-from tf_ext.tuner._engine import EXECUTION, plain
-from tf_ext.tuner._job import Job, StageTask
+from tf_ext.tuner._alone import train_alone
+from tf_ext.tuner._engine import EXECUTION
+from tf_ext.tuner._job import Job
 from tf_ext.tuner._ledger import Ledger
 from tf_ext.tuner._preparing import path_for
-from tf_ext.tuner._stage_runner import StageRunner
 from tf_ext.tuner.errors import PlanMismatchError
 from tf_ext.tuner.plan import Plan, TrialRecord
-from tf_ext.tuner.segments import Path
 
 __all__ = ["keep_job", "rerun"]
 
@@ -79,35 +74,9 @@ def rerun(plan: Plan, trial: str, study: str | None = None) -> list[tuple[TrialR
         hp.values = dict(record.values)
         path = path_for(hp, record.epochs, {EXECUTION: record.execution} if record.execution else None)
         known = Ledger(plan, record.context, job.objective).history(path)
-        history = train(job, path)
+        history = train_alone(job, path).history
         outcomes.append((record, history, history == known))
     return outcomes
-
-
-def train(job: Job, path: Path) -> list[dict[str, float]]:
-    """The metrics of each epoch of a path that is trained by itself."""
-    history: list[dict[str, float]] = []
-    with tempfile.TemporaryDirectory() as directory:
-        states = StateCache(Store(pathlib.Path(directory)))
-        runner = StageRunner(job, states)
-        before = state = None
-        for position, segment in enumerate(path):
-            task = StageTask(
-                node=0,
-                start=segment.start,
-                end=segment.end,
-                config=plain(segment.config),
-                before=before,
-                state=state,
-                execution=int(dict(segment.config).get(EXECUTION, 0)),
-                keep=f"state-{position}",
-            )
-            result = runner.run(task)
-            history += result.history
-            if result.stopped:
-                break
-            before, state = task.config, task.keep
-    return history
 
 
 def _job_of(plan: Plan, context: int) -> Job:

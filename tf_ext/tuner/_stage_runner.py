@@ -74,12 +74,6 @@ class StageRunner:
             self._models.pop(self._key(task), None)  # it may be half-way between two states
             raise
 
-    def model_of(self, config: Config, execution: int, state: State) -> keras.Model:
-        """A new model with the weights of a state."""
-        model = self._job.build(config, execution)
-        restore(model, dataclasses.replace(state, optimizer=None, callbacks=()))
-        return model
-
     # --- getting there -----------------------------------------------------------------------------------------------
 
     def _prepare(self, task: StageTask) -> tuple[_Loaded, State | None]:
@@ -199,7 +193,7 @@ class StageRunner:
 
     def _keep(self, task: StageTask, loaded: _Loaded, recorder: Recorder) -> int:
         state = recorder.state
-        if state is None or task.keep is None:
+        if state is None or task.keep is None or recorder.stopped:  # nothing follows on a training that ended
             return 0
         loaded.state = state
         if not _ends_otherwise(loaded.model, recorder):
