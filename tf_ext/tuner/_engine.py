@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import time
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
@@ -80,8 +79,7 @@ class Engine:
         self._on_change = on_change
         self._running: dict[int, Stage] = {}
         self._last: dict[int, Stage | None] = dict.fromkeys(range(executor.workers))
-        self._elsewhere: dict[Stage, float] = {}
-        self._paths: dict[Hashable, Path] = {}
+        self._elsewhere: set[Stage] = set()
         self._ready: list[Answer] = []
         self.steps = self.repeated = 0
         self.requested = 0.0
@@ -101,7 +99,6 @@ class Engine:
         """
         self._learn(path)
         leaf = self.tree.add(name, path, self._estimate((), ahead))
-        self._paths[name] = path
         if leaf.answered:
             self._answer(name)
 
@@ -171,7 +168,7 @@ class Engine:
         node = self._ledger.node_of(stage)
         self.tree.start(stage)
         if not self._plan.claim(node, stage.start, stage.end):
-            self._elsewhere[stage] = time.monotonic()
+            self._elsewhere.add(stage)
             return
         if not stage.again and self._ledger.refresh(node, stage.start):
             self._plan.release(node, stage.start)  # another study trained it in the meantime
@@ -214,9 +211,9 @@ class Engine:
             isinstance(done.exception, CheckpointNotFoundError | CorruptedCheckpointError) and stage.parent is not None
         ):
             # Another study dropped it, or the disk did: what leads there is trained again.
+            parent = next(a for a in _ancestors(stage) if a.end == done.task.start)  # it may have been cut meanwhile
             self._plan.release(node, done.task.start)
-            self._plan.drop_checkpoint(self._ledger.node_of(stage.parent), stage.parent.end)
-            parent = stage.parent
+            self._plan.drop_checkpoint(self._ledger.node_of(parent), parent.end)
             self.tree.requeue(stage)
             self.tree.drop_checkpoint(parent)
         else:
@@ -234,7 +231,6 @@ class Engine:
                 "the plan is lost: make room, and run the search again to go on",
             ) from done.exception
         for request in self.tree.fail(stage):
-            self._paths.pop(request, None)
             self._ready.append(Answer(request, done.error, done.exception))
 
     def _finish(self, stage: Stage, node: int, task: StageTask, result: StageResult) -> None:
@@ -276,7 +272,6 @@ class Engine:
 
     def forget(self, request: Hashable) -> None:
         """Takes an answered request out of the tree."""
-        self._paths.pop(request, None)
         if request in self.tree:
             self.tree.discard(request)
 
@@ -320,11 +315,11 @@ class Engine:
         for stage in list(self._elsewhere):
             node = self._ledger.node_of(stage)
             if self._ledger.refresh(node, stage.start) and not stage.again:
-                del self._elsewhere[stage]
+                self._elsewhere.remove(stage)
                 self._take_known(stage)
             elif self._plan.claim(node, stage.start, stage.end):  # given up, or its process died
                 self._plan.release(node, stage.start)
-                del self._elsewhere[stage]
+                self._elsewhere.remove(stage)
                 self.tree.requeue(stage)
 
     def _take_known(self, stage: Stage) -> None:

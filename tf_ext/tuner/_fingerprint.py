@@ -164,7 +164,9 @@ class _Walk:
             for base in kind.__bases__:
                 self.add(base)
             for name, value in sorted(vars(kind).items()):
-                if not name.startswith("__") or name in ("__init__", "__call__"):
+                if not name.startswith("__") or (
+                    name in ("__init__", "__call__") and not dataclasses.is_dataclass(kind)
+                ):
                     self._text(name)
                     self.add(getattr(value, "__func__", value))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import pathlib
 from collections.abc import Hashable, Iterable
 
@@ -32,6 +33,7 @@ class Keeper:
         self._cuts, self._budget = frozenset(cuts), budget
         self._store = Store(self.directory)
         self._held: dict[Hashable, tuple[int, int]] = {}
+        self._holds: collections.Counter[tuple[int, int]] = collections.Counter()
         self.open_ended = True
         self._sweep_orphans()
 
@@ -42,16 +44,23 @@ class Keeper:
 
     def hold(self, name: Hashable, path: Path) -> None:
         """Keeps the state at the end of a path until `release`."""
-        self._held[name] = self._ledger.spans(path)[-1].node, path[-1].end
+        self._held[name] = place = self._ledger.spans(path)[-1].node, path[-1].end
+        self._holds[place] += 1
 
     def release(self, name: Hashable, stage: Stage | None) -> None:
         """Ends a `hold`, of the state at the end of a stage."""
-        if self._held.pop(name, None) is not None and stage is not None:
-            self.drop_unneeded(stage)
+        place = self._held.pop(name, None)
+        if place is None:
+            return
+        self._holds[place] -= 1
+        if not self._holds[place]:
+            del self._holds[place]
+            if stage is not None:
+                self.drop_unneeded(stage)
 
     def keeps(self, stage: Stage) -> bool:
         """Whether the state at the end of a stage is needed, or may be."""
-        if self._tree.needs_checkpoint(stage) or (self._ledger.node_of(stage), stage.end) in self._held.values():
+        if self._tree.needs_checkpoint(stage) or (self._ledger.node_of(stage), stage.end) in self._holds:
             return True
         return (self.open_ended or self._budget > 0) and stage.end in self._cuts
 

@@ -154,7 +154,10 @@ class Search:
             path = path_for(entry.trial.hyperparameters, epochs, extra)
             entry.paths[execution] = path
             entry.waiting.add(execution)
-            self._engine.keeper.hold((entry.trial.trial_id, execution, epochs), path)  # until it is known what follows
+            if self._oracle.goes_on():
+                self._engine.keeper.hold(
+                    (entry.trial.trial_id, execution, epochs), path
+                )  # until it is known what follows
             self._engine.request((entry.trial.trial_id, execution, epochs), path, ahead)
         self._write(entry, "RUNNING", None)
 
@@ -194,9 +197,10 @@ class Search:
     def _end(self, entry: _Open) -> None:
         trial = entry.trial
         self._open.pop(trial.trial_id, None)
-        for execution, path in entry.paths.items():
-            self._engine.keeper.hold((trial.trial_id, execution), path)
-        self._resumable[trial.trial_id] = entry.paths
+        if self._oracle.goes_on():
+            for execution, path in entry.paths.items():
+                self._engine.keeper.hold((trial.trial_id, execution), path)
+            self._resumable[trial.trial_id] = entry.paths
         if entry.error is not None:
             failed = isinstance(entry.error.exception, keras_tuner.errors.FailedTrialError)
             trial.status = TrialStatus.FAILED if failed else TrialStatus.INVALID

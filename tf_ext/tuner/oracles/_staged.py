@@ -57,6 +57,11 @@ class StagedOracle(keras_tuner.Oracle):
         """
         return int(trial.hyperparameters.values.get("tuner/epochs", epochs))
 
+    def goes_on(self) -> bool:
+        """Whether any trial may be trained on after its target: only then is the state at its end worth keeping."""
+        kind = type(self)
+        return kind.advance is not StagedOracle.advance or kind.can_resume is not StagedOracle.can_resume
+
     def advance(self, trial_id: str, history: History) -> int | None:
         """Decides whether an open trial that has reached its target goes on.
 

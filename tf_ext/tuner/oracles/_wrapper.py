@@ -84,6 +84,10 @@ class StageOracle(ForwardingOracle):
         """None: Keras Tuner's oracles do not look at trials before they end."""
         return StagedOracle.advance(self, trial_id, history)
 
+    def goes_on(self) -> bool:
+        """Whether it is a Hyperband, which promotes trials."""
+        return hasattr(self._oracle, "max_epochs")
+
     def can_resume(self, trial_id: str) -> bool:
         """Whether Hyperband may still promote the trial."""
         trial = self._oracle.trials.get(trial_id)
