@@ -11,6 +11,7 @@ import pytest
 
 from tests.tuner import killed_search, small
 from tf_ext import tuner
+from tf_ext.checkpoint.store import Store
 
 
 def results(search):
@@ -126,3 +127,33 @@ def test_finished_search_trains_nothing(tmp_path):
     again = killed_search.search_with("grid", tmp_path)
     assert small.totals(again) == before
     assert results(again) == results(first)
+
+
+def test_states_that_vanish_are_trained_again(tmp_path):
+    """Somebody deletes all checkpoints while the search runs: what leads to them is trained again, to the same results."""
+    undisturbed = killed_search.search_with("hyperband", tmp_path / "undisturbed")
+    deleted = []
+
+    class Losing(tuner.Hyperband):
+        def on_trial_end(self, trial):
+            super().on_trial_end(trial)
+            if len(deleted) < 6:
+                store = Store(os.path.join(self.project_dir, "states"))
+                deleted.append([store.delete(name) for name in store.names() if name.startswith("n")])
+
+    search = Losing(
+        killed_search.build,
+        "val_loss",
+        max_epochs=killed_search.EPOCHS,
+        factor=2,
+        seed=5,
+        directory=tmp_path,
+        project_name="hyperband",
+        memory=0,
+    )
+    search.search(*small.data(), validation_split=0.25, epochs=killed_search.EPOCHS, verbose=0)
+    assert sum(map(len, deleted)) > 2
+    assert results(search) == results(undisturbed)
+    assert small.histories(search) == small.histories(undisturbed)
+    assert small.totals(search)["steps"] == small.totals(undisturbed)["steps"]
+    assert small.totals(search)["again"] > 0

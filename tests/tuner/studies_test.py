@@ -330,3 +330,28 @@ def test_under_a_mirrored_strategy(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "well"
     assert "masks of replicas" in done.stderr
+
+
+def test_what_the_tuner_compiles_with_replaces_what_the_model_was_compiled_with(tmp_path):
+    """As in Keras Tuner; what is not given stays, a metric that is an object too."""
+
+    def made(hp):
+        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(hp.Choice("units", [2, 3]))])
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        top = keras.metrics.SparseTopKCategoricalAccuracy(k=1, name="top")
+        model.compile("sgd", loss, metrics=[top], jit_compile=False)
+        return model
+
+    for name, arguments, metric in (
+        ("optimizer", {"optimizer": keras.optimizers.Adam(0.02)}, "val_top"),
+        ("metrics", {"metrics": ["accuracy"]}, "val_accuracy"),
+    ):
+        search = tuner.GridSearch(
+            made, keras_tuner.Objective(metric, "max"), seed=5, directory=tmp_path, project_name=name, **arguments
+        )
+        search.search(X, Y, **FIT)
+        assert [t.status for t in search.oracle.trials.values()] == ["COMPLETED"] * 2
+        model = search.get_best_models()[0]
+        assert isinstance(model.optimizer, keras.optimizers.Adam if name == "optimizer" else keras.optimizers.SGD)
+        named = {n.removeprefix("val_") for h in small.histories(search).values() for e in h for n in e}
+        assert named == {"loss", metric.removeprefix("val_")}

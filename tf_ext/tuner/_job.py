@@ -132,9 +132,11 @@ class Job:
         given = {name: value for name, value in self.compile_arguments.items() if value}
         if isinstance(given.get("optimizer"), keras.optimizers.Optimizer):
             given["optimizer"] = keras.optimizers.deserialize(keras.optimizers.serialize(given["optimizer"]))
-        own = {"optimizer": model.optimizer, "loss": getattr(model, "loss", None)} if model.compiled else {}
-        if model.compiled and "metrics" not in given:
-            own["metrics"] = (model.get_compile_config() or {}).get("metrics")
+        own: dict[str, Any] = {}
+        if model.compiled:
+            config = dict(model.get_compile_config() or {})
+            own = {"optimizer": model.optimizer, "loss": model.loss}
+            own |= {k: keras.saving.deserialize_keras_object(v) for k, v in config.items() if k not in own}
         model.compile(**{**own, **given})
 
     def _ensure_built(self, model: keras.Model) -> None:
