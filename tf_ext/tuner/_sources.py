@@ -124,17 +124,19 @@ class EpochData(Source):
     def _pipeline(self, first: Any, batch: int, seed: int) -> tf.data.Dataset:
         tensors, count, steps = self._tensors, self._count, self.steps(batch)
 
-        def batches(epoch: tf.Tensor) -> tf.data.Dataset:
+        def batches(number: tf.Tensor) -> tf.data.Dataset:
             order = tf.range(count, dtype=tf.int64)
             if self._shuffle:
+                epoch = first + number
                 order = tf.random.experimental.stateless_shuffle(order, seed=tf.stack([tf.cast(seed, tf.int64), epoch]))
-            return tf.data.Dataset.range(steps).map(lambda i: order[i * batch : tf.minimum((i + 1) * batch, count)])
+            return tf.data.Dataset.from_tensor_slices(order).batch(batch).take(steps)
 
         def gather(rows: tf.Tensor) -> Any:
             return tf.nest.map_structure(lambda t: tf.gather(t, rows), tensors)
 
-        endless = tf.data.Dataset.range(1).flat_map(lambda _: tf.data.Dataset.range(first, tf.int64.max))
-        return endless.flat_map(batches).map(gather, num_parallel_calls=2).prefetch(tf.data.AUTOTUNE)
+        # Each function here is made anew with each iterator, which takes longer than a small epoch: so there are two.
+        endless = tf.data.Dataset.range(tf.int64.max).flat_map(batches)
+        return endless.map(gather, num_parallel_calls=2).prefetch(tf.data.AUTOTUNE)
 
 
 class DatasetFn(Source):
