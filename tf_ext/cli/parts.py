@@ -41,6 +41,7 @@ PARTS = (
     Part("compiler", "rebuilds the operators for another TensorFlow", "apt-get install g++", program="g++"),
     Part("cmake", "rebuilds the operators for another TensorFlow", "pip install cmake ninja", program="cmake"),
     Part("gpu", "runs bodies on an NVIDIA GPU", "an NVIDIA driver, then: pip install 'tensorflow[and-cuda]'"),
+    Part("litert", "runs TFLite models", "pip install 'ai-edge-litert>=2.3,<2.4'", module="ai_edge_litert"),
     Part("torch", "a peer in the benchmarks", "pip install torch", module="torch"),
     Part("matplotlib", "figures of the benchmarks", "pip install matplotlib", module="matplotlib"),
     Part("hypothesis", "property-based tests", "pip install hypothesis", module="hypothesis"),

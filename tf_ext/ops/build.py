@@ -1,13 +1,15 @@
-"""Builds the operator library for the installed TensorFlow: ``python -m tf_ext.ops.build``.
+"""Builds the libraries of `custom_ops/`: ``python -m tf_ext.ops.build``.
 
-In a source checkout it compiles `custom_ops/` there and puts the library beside this file. In an installed package it
-compiles the sources that the package carries. It needs a C++ compiler; CMake and Ninja come from ``pip install cmake
-ninja`` where the system has none. Only what changed is compiled again.
+The operators are built for the installed TensorFlow; the other libraries know none, and ``--no-tensorflow`` builds those
+alone. In a source checkout it compiles `custom_ops/` there, in an installed package the sources that the package carries,
+and puts each library into its package. It needs a C++ compiler; CMake and Ninja come from ``pip install cmake ninja``
+where the system has none. Only what changed is compiled again.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -16,13 +18,16 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tf_ext.errors import OperatorLibraryError
 from tf_ext.ops._installed import InstalledTensorFlow, find_tensorflow, minor
 from tf_ext.ops._library import LIBRARY_NAME, LIBRARY_VARIABLE, read_stamp, require_tensorflow
 
-__all__ = ["build", "main"]
+__all__ = ["FREE_LIBRARIES", "build", "build_free", "main"]
+
+FREE_LIBRARIES = {"_lite.so": "lite"}
+"""Libraries that know no TensorFlow, and the package that each lies in."""
 
 _OPS = pathlib.Path(__file__).resolve().parent
 
@@ -81,8 +86,9 @@ def _run(command: Sequence[str], verbose: bool) -> None:
         )
 
 
-def _compile(source: pathlib.Path, folder: pathlib.Path, tools: _Tools, jobs: int, verbose: bool) -> pathlib.Path:
-    """Configures and builds in `folder`; returns the library."""
+def _compile(folder: pathlib.Path, operators: bool, jobs: int | None, verbose: bool) -> None:
+    """Configures and builds in `folder`."""
+    source, tools = find_source(), _find_tools()
     generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tools.ninja}"] if tools.ninja else ["-G", "Unix Makefiles"]
     configure = [
         tools.cmake,
@@ -90,15 +96,40 @@ def _compile(source: pathlib.Path, folder: pathlib.Path, tools: _Tools, jobs: in
         *generator,
         f"-DPython_EXECUTABLE={sys.executable}",
         f"-DCMAKE_CXX_COMPILER={tools.compiler}",
-        "-DTF_EXT_OPS=ON",
+        f"-DTF_EXT_OPS={'ON' if operators else 'OFF'}",
     ]
     _run(configure, verbose)
-    _run([tools.cmake, "--build", str(folder), "--target", "_ops", "--parallel", str(jobs)], verbose)
-    return folder / "custom_ops" / LIBRARY_NAME
+    _run([tools.cmake, "--build", str(folder), "--parallel", str(jobs or os.cpu_count() or 1)], verbose)
+
+
+@contextlib.contextmanager
+def _build_folder(name: str, clean: bool) -> Iterator[pathlib.Path]:
+    """The folder to build in: kept in a checkout, for the next build; a passing one for an installed package."""
+    source = find_source()
+    if source == _OPS / "_source":
+        with tempfile.TemporaryDirectory(prefix="tf_ext-build-") as scratch:
+            yield pathlib.Path(scratch)
+        return
+    folder = source / "build" / f"{name}-{sysconfig.get_platform()}"
+    if clean:
+        shutil.rmtree(folder, ignore_errors=True)
+    yield folder
+
+
+def _put_free(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Puts the libraries that know no TensorFlow into their packages."""
+    targets = []
+    for name, package in FREE_LIBRARIES.items():
+        (built,) = folder.glob(f"custom_ops/*/{name}")
+        targets.append(_OPS.parent / package / name)
+        _put(built, targets[-1])
+    return targets
 
 
 def _put(library: pathlib.Path, target: pathlib.Path) -> None:
     """Puts the library in place whole or not at all: a running process keeps the file it has mapped."""
+    if target.is_file() and target.read_bytes() == library.read_bytes():
+        return
     scratch: pathlib.Path | None = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -120,16 +151,16 @@ def _put(library: pathlib.Path, target: pathlib.Path) -> None:
 def build(
     output: pathlib.Path | None = None, *, clean: bool = False, verbose: bool = False, jobs: int | None = None
 ) -> pathlib.Path:
-    """Builds the operator library for the installed TensorFlow and puts it in place.
+    """Builds the operator library for the installed TensorFlow, and the libraries that know none; puts them in place.
 
     Args:
-        output: where to put it; beside this module if None.
+        output: where to put the operator library, and it alone; each library goes into its package if None.
         clean: whether to forget what earlier builds compiled.
         verbose: whether to show what CMake and the compiler say.
         jobs: how many files to compile at a time; the number of processors if None.
 
     Returns:
-        The path of the library.
+        The path of the operator library.
 
     Raises:
         OperatorLibraryError: TensorFlow, the sources or a tool is absent, or the build failed.
@@ -137,21 +168,33 @@ def build(
     require_tensorflow("Building the operators")
     tensorflow = find_tensorflow()
     assert tensorflow is not None
-    source, tools = find_source(), _find_tools()
-    jobs = jobs or os.cpu_count() or 1
     target = output or _OPS / LIBRARY_NAME
-    if source == _OPS / "_source":
-        with tempfile.TemporaryDirectory(prefix="tf_ext-build-") as scratch:
-            _put(_compile(source, pathlib.Path(scratch), tools, jobs, verbose), target)
-    else:
-        folder = source / "build" / f"ops-{minor(tensorflow.version)}-{sysconfig.get_platform()}"
-        if clean:
-            shutil.rmtree(folder, ignore_errors=True)
-        built = _compile(source, folder, tools, jobs, verbose)
-        if not target.is_file() or target.read_bytes() != built.read_bytes():
-            _put(built, target)
+    with _build_folder(f"ops-{minor(tensorflow.version)}", clean) as folder:
+        _compile(folder, operators=True, jobs=jobs, verbose=verbose)
+        _put(folder / "custom_ops" / LIBRARY_NAME, target)
+        if output is None:
+            _put_free(folder)
     _check(target, tensorflow)
     return target
+
+
+def build_free(*, clean: bool = False, verbose: bool = False, jobs: int | None = None) -> list[pathlib.Path]:
+    """Builds the libraries that know no TensorFlow, and puts them in place.
+
+    Args:
+        clean: whether to forget what earlier builds compiled.
+        verbose: whether to show what CMake and the compiler say.
+        jobs: how many files to compile at a time; the number of processors if None.
+
+    Returns:
+        Their paths.
+
+    Raises:
+        OperatorLibraryError: the sources or a tool is absent, or the build failed.
+    """
+    with _build_folder("free", clean) as folder:
+        _compile(folder, operators=False, jobs=jobs, verbose=verbose)
+        return _put_free(folder)
 
 
 def _check(library: pathlib.Path, tensorflow: InstalledTensorFlow) -> None:
@@ -167,15 +210,22 @@ def _check(library: pathlib.Path, tensorflow: InstalledTensorFlow) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m tf_ext.ops.build", description="Builds the operator library for the installed TensorFlow."
+        prog="python -m tf_ext.ops.build",
+        description="Builds the operator library for the installed TensorFlow, and the libraries that know none.",
     )
-    parser.add_argument("--output", type=pathlib.Path, metavar="FILE", help="where to put the library")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--output", type=pathlib.Path, metavar="FILE", help="where to put the operator library")
+    which.add_argument("--no-tensorflow", action="store_true", help="only the libraries that know no TensorFlow")
     parser.add_argument("--clean", action="store_true", help="compile everything anew")
     parser.add_argument("--verbose", action="store_true", help="show what CMake and the compiler say")
     parser.add_argument("--jobs", type=int, metavar="N", help="files to compile at a time")
     arguments = parser.parse_args(argv)
+    how = {"clean": arguments.clean, "verbose": arguments.verbose, "jobs": arguments.jobs}
     try:
-        library = build(arguments.output, clean=arguments.clean, verbose=arguments.verbose, jobs=arguments.jobs)
+        if arguments.no_tensorflow:
+            print("\n".join(f"{library} is built" for library in build_free(**how)))
+            return 0
+        library = build(arguments.output, **how)
     except OperatorLibraryError as error:
         print(error, file=sys.stderr)
         return 1
