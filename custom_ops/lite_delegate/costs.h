@@ -39,6 +39,8 @@ class ModelCosts {
   const std::vector<int>& StartingAt(int unit) const { return starting_at_[unit]; }
 
   Micros Expected(int piece, int worker) const { return expected_[piece * workers_ + worker]; }
+  // Of all workers. Stays where it is.
+  const Micros* ExpectedOf(int piece) const { return &expected_[piece * workers_]; }
 
   // The least time from a unit to the end, each piece on the worker that suits it best, without any waiting. 0 at the end,
   // `kNever` if no row of pieces leads there.
