@@ -5,8 +5,8 @@ The rule was fixed, as the workloads were, before any policy was tuned:
 - makespan and mean latency are those of the workload without service-level objectives, where no job is dropped; misses are
   counted with them;
 - for each workload and each of the three measures, the best paper policy is the one that does best in that measure there;
-- better on average: the mean over the workloads of ours over the best, for makespan and mean latency, is below 1, and the mean
-  share of jobs that miss is below that of the best;
+- better on average: the mean over the workloads of ours over the best, for makespan and mean latency, is below 1, and the
+  mean share of jobs that miss is below that of the best;
 - worse: ours is more than 1.02 times the best. Of misses, one more is worse where the best has fewer than fifty.
 """
 
