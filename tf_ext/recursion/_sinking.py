@@ -38,7 +38,12 @@ def sink(lowering: Lowering, block: Block, conditional: tf.Operation, later: Seq
     kept = [resolve(t).op for t in (conditional.inputs[0], *block.writes.values(), *later)]
     # Their gradients or branches refer to what is around them.
     kept += [op for op in block.ops if is_custom(op) or graphs.is_conditional(op)]
-    needed = graphs.ancestors(kept, lambda op: [t.op for t in lowering.operands(op)])
+
+    def operands(op: tf.Operation) -> list[tf.Operation]:
+        # What is read after the conditional needs its results, but not what only its branches read.
+        return [] if op is conditional else [t.op for t in lowering.operands(op)]
+
+    needed = graphs.ancestors(kept, operands)
     spare = [op for op in block.ops if op not in needed]
     if not any(op.type in HEAVY or any(t.shape.rank != 0 for t in op.outputs) for op in spare):
         return set()  # a few numbers: not worth doing in several places
