@@ -134,7 +134,7 @@ def _resolve_offsets(model: Any, data: bytes) -> None:
 
 def pack(model: Any) -> bytes:
     """Returns a `ModelT` as a file; its constants are aligned as the schema wants them."""
-    import flatbuffers
+    import flatbuffers  # type: ignore[import-untyped]
 
     size = sum(0 if buffer.data is None else len(buffer.data) + 2 * _ALIGNMENT for buffer in model.buffers)
     builder = flatbuffers.Builder(size + _SLACK)
@@ -156,7 +156,7 @@ def aligned_buffer(data: Any) -> Any:
 def _aligned_buffer_type() -> Any:
     generated = schema()
 
-    class AlignedBufferT(generated.BufferT):  # type: ignore[name-defined, misc]
+    class AlignedBufferT(generated.BufferT):  # type: ignore[name-defined]
         def Pack(self, builder: Any) -> Any:  # noqa: N802
             """Writes the bytes, then the table."""
             place = None

@@ -67,7 +67,7 @@ def cut(model: Model, begin: int, end: int) -> SubModel:
     operators = _needed(model, begin, end)
     if not operators:
         raise errors.InvalidArgumentError(f"operators [{begin}, {end}) of {model.name} compute from constants alone")
-    inputs, outputs = _ends(model, begin, end)
+    inputs, outputs = ends(model, begin, end)
     data = _flatbuffer.pack(_assemble(model, operators, inputs, outputs))
     return SubModel(begin, end, data, inputs, outputs)
 
@@ -100,8 +100,8 @@ def _needed(model: Model, begin: int, end: int) -> list[int]:
     return sorted(found) if own else []
 
 
-def _ends(model: Model, begin: int, end: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What goes in and comes out: the whole model's inputs and outputs stand in their own order."""
+def ends(model: Model, begin: int, end: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Returns the ids of what goes into a part and comes out; a whole model's inputs and outputs keep their order."""
     own = [model.operators[index] for index in range(begin, end) if index not in model.constant_operators]
     used = {tensor for operator in own for tensor in operator.inputs}
     made = {tensor for operator in own for tensor in operator.outputs}
@@ -136,7 +136,9 @@ def _all_graphs(model: Model) -> list[Any]:
             f"{model.name}: signature {model.signature!r} runs graph {model.subgraph}, and {model.whole}; "
             "convert the signature into a model of its own"
         )
-    return [_without_debug(graph, [copy.copy(one) for one in graph.operators or []]) for graph in model.schema.subgraphs]
+    return [
+        _without_debug(graph, [copy.copy(one) for one in graph.operators or []]) for graph in model.schema.subgraphs
+    ]
 
 
 def _graph(model: Model, operators: list[int], inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Any:

@@ -289,7 +289,8 @@ class Model:
         names = [named.get(index) or self.tensors[index].name for index in ids]
         count = collections.Counter(names)
         # A dictionary of inputs needs names that differ.
-        return tuple(name if name and count[name] == 1 else f"{name or 'tensor'}:{i}" for name, i in zip(names, ids))
+        alike = [not name or count[name] > 1 for name in names]
+        return tuple(f"{n or 'tensor'}:{i}" if a else n for n, i, a in zip(names, ids, alike, strict=True))
 
     def _refuse_unfit(self) -> None:
         """What works in one interpreter, but not where each run may go to another worker, or piece by piece."""

@@ -272,7 +272,9 @@ def _download(package: str, entries: Sequence[Entry], target: pathlib.Path) -> p
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     files = list(target.iterdir())
     if done.returncode or len(files) != 1:
-        raise errors.UnavailableError(f"{' '.join(command[:4])} could not fetch {package}: {done.stderr.strip()[-500:]}")
+        raise errors.UnavailableError(
+            f"{' '.join(command[:4])} could not fetch {package}: {done.stderr.strip()[-500:]}"
+        )
     return files[0]
 
 
