@@ -91,7 +91,7 @@ def _fit(value: Any, spec: TensorSpec, role: str) -> np.ndarray:
 
 def buffers(arrays: Sequence[np.ndarray]) -> Any:
     """Returns `TfExtLiteBuffer`s of arrays, which must outlive them."""
-    return (_library.Buffer * len(arrays))(*((array.ctypes.data, array.nbytes) for array in arrays))
+    return (_library.Buffer * len(arrays))(*(_library.Buffer(array.ctypes.data, array.nbytes) for array in arrays))
 
 
 def specs_of(count: int, describe: Any) -> tuple[TensorSpec, ...]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tf_ext.lite import _runners, cutter, errors, profiler
 from tf_ext.lite.analyzer import Analysis, Candidate
+from tf_ext.lite.model import Model
 from tf_ext.lite.plan import Dropped, Piece, Plan, PlanUnit, Processor, TensorInfo
 from tf_ext.lite.profiler import Profile
 
@@ -170,43 +171,68 @@ class Builder:
             )
 
     def _piece(self, candidate: Candidate) -> Piece:
-        part = self._parts[candidate]
-        return Piece(
-            units=(candidate.begin, candidate.end),
-            bytes=len(part.data),
-            sha256=hashlib.sha256(part.data).hexdigest(),
-            inputs=part.inputs,
-            outputs=part.outputs,
-            latency_us=self._latencies[candidate],
-            file=f"sub/{candidate.begin}-{candidate.end}.tflite",
-        )
+        units = candidate.begin, candidate.end
+        return piece_of(units, self._parts[candidate], self._latencies[candidate])
 
     def _plan(self, pieces: tuple[Piece, ...]) -> Plan:
-        model, units = self._model, self._analysis.units
-        ends = [cutter.ends(model, unit.begin, unit.end) for unit in units]
-        used = dict.fromkeys([*model.inputs, *model.outputs, *(i for pair in ends for ids in pair for i in ids)])
-        found = (model.tensors[index] for index in sorted(used))
-        return Plan(
-            name=model.name,
-            sha256=model.sha256,
-            bytes=len(model.data),
-            operators=len(model.operators),
-            tensor_count=len(model.tensors),
-            codes_crc32=model.codes_crc32,
-            signature=model.signature,
-            input_names=model.input_names,
-            output_names=model.output_names,
-            tensors=tuple(TensorInfo(one.id, one.name, one.type, one.shape, one.bytes) for one in found),
-            inputs=model.inputs,
-            outputs=model.outputs,
-            units=tuple(
-                PlanUnit((unit.begin, unit.end), *pair, unit.processors) for unit, pair in zip(units, ends, strict=True)
-            ),
-            processors=tuple(Processor(name, name) for name in self._analysis.processors),
-            pieces=pieces,
-            litert=_runners.runtime_version(),
-            dropped=tuple(self.dropped),
-        )
+        units = [(unit.begin, unit.end, unit.processors) for unit in self._analysis.units]
+        return plan_of(self._model, units, self._analysis.processors, pieces, tuple(self.dropped))
+
+
+def piece_of(units: tuple[int, int], part: cutter.SubModel, latency_us: dict[str, float | None]) -> Piece:
+    """Returns a piece as a plan has it."""
+    begin, end = units
+    return Piece(
+        units=units,
+        bytes=len(part.data),
+        sha256=hashlib.sha256(part.data).hexdigest(),
+        inputs=part.inputs,
+        outputs=part.outputs,
+        latency_us=latency_us,
+        file=f"sub/{begin}-{end}.tflite",
+    )
+
+
+def plan_of(
+    model: Model,
+    units: Sequence[tuple[int, int, tuple[str, ...]]],
+    processors: Sequence[str],
+    pieces: tuple[Piece, ...],
+    dropped: tuple[Dropped, ...] = (),
+) -> Plan:
+    """Returns the plan of a bundle.
+
+    Args:
+        model: that it is for.
+        units: first operator, last operator + 1, and processors of each.
+        processors: by name.
+        pieces: of the model.
+        dropped: what was left out.
+    """
+    ends = [cutter.ends(model, begin, end) for begin, end, _ in units]
+    used = dict.fromkeys([*model.inputs, *model.outputs, *(i for pair in ends for ids in pair for i in ids)])
+    found = (model.tensors[index] for index in sorted(used))
+    return Plan(
+        name=model.name,
+        sha256=model.sha256,
+        bytes=len(model.data),
+        operators=len(model.operators),
+        tensor_count=len(model.tensors),
+        codes_crc32=model.codes_crc32,
+        signature=model.signature,
+        input_names=model.input_names,
+        output_names=model.output_names,
+        tensors=tuple(TensorInfo(one.id, one.name, one.type, one.shape, one.bytes) for one in found),
+        inputs=model.inputs,
+        outputs=model.outputs,
+        units=tuple(
+            PlanUnit((begin, end), *pair, names) for (begin, end, names), pair in zip(units, ends, strict=True)
+        ),
+        processors=tuple(Processor(name, name) for name in processors),
+        pieces=pieces,
+        litert=_runners.runtime_version(),
+        dropped=dropped,
+    )
 
 
 def distance(made: np.ndarray, wanted: np.ndarray) -> float:

@@ -8,6 +8,7 @@ import pathlib
 import struct
 import tempfile
 from collections.abc import Sequence
+from typing import IO
 
 from tf_ext.lite import errors
 from tf_ext.lite.plan import Plan
@@ -63,14 +64,10 @@ def read_plan(path: pathlib.Path) -> Plan:
 
 def write(path: pathlib.Path, plan: Plan, pieces: Sequence[bytes]) -> None:
     """Writes a bundle in one file, whole or not at all."""
-    plan, written = _placed(plan)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
         try:
-            file.write(_HEAD.pack(MAGIC, len(written)) + written)
-            for piece, data in zip(plan.pieces, pieces, strict=True):
-                file.write(bytes((piece.offset or 0) - file.tell()))
-                file.write(data)
+            dump(file, plan, pieces)
             file.flush()
             os.fsync(file.fileno())
             os.chmod(file.name, 0o644)
@@ -78,6 +75,15 @@ def write(path: pathlib.Path, plan: Plan, pieces: Sequence[bytes]) -> None:
         except BaseException:
             os.unlink(file.name)
             raise
+
+
+def dump(file: IO[bytes], plan: Plan, pieces: Sequence[bytes]) -> None:
+    """Writes a bundle to a file that is empty."""
+    plan, written = _placed(plan)
+    file.write(_HEAD.pack(MAGIC, len(written)) + written)
+    for piece, data in zip(plan.pieces, pieces, strict=True):
+        file.write(bytes((piece.offset or 0) - file.tell()))
+        file.write(data)
 
 
 def put(path: pathlib.Path, data: bytes) -> None:

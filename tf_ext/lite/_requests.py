@@ -31,7 +31,11 @@ class Request:
     """
 
     def __init__(
-        self, wait: Callable[[int, float | None], int], cancel: Callable[[int], int], job: int, made: Callable[[], Any]
+        self,
+        wait: Callable[[int, float | None], int],
+        cancel: Callable[[int], int],
+        job: int,
+        made: Callable[[], dict[str, np.ndarray]],
     ) -> None:
         self.job = job
         self._wait, self._cancel, self._made = wait, cancel, made
@@ -42,7 +46,7 @@ class Request:
     def __repr__(self) -> str:
         return f"Request({self.job}, {'done' if self._status is not None else 'running'})"
 
-    def result(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: float | None = None) -> dict[str, np.ndarray]:
         """Waits for the request and returns its outputs, as `Engine.request` would.
 
         Args:

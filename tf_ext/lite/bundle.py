@@ -209,9 +209,9 @@ def _supported(
     told = analyzer.support_from_table(model, support or {})
     for processor in processors:
         if processor not in told:
-            from tf_ext.lite import _accelerators
+            from tf_ext.lite import prober
 
-            told[processor] = _accelerators.probe(model, processor, track)
+            told[processor] = prober.probe(model, processor, track=track)
     return {processor: told[processor] for processor in processors}
 
 

@@ -65,11 +65,27 @@ def cut(model: Model, begin: int, end: int) -> SubModel:
         if boundary not in (0, count) and not model.cuttable(boundary):
             raise errors.InvalidArgumentError(f"{model.name} must not be cut before operator {boundary}: {_why(model)}")
     operators = _needed(model, begin, end)
-    if not operators:
-        raise errors.InvalidArgumentError(f"operators [{begin}, {end}) of {model.name} compute from constants alone")
     inputs, outputs = ends(model, begin, end)
     data = _flatbuffer.pack(_assemble(model, operators, inputs, outputs))
     return SubModel(begin, end, data, inputs, outputs)
+
+
+def single(model: Model, index: int) -> SubModel | None:
+    """Cuts one operator out, wherever it stands, with what it needs of constants, to see who supports it.
+
+    Args:
+        model: what to cut.
+        index: the operator.
+
+    Returns:
+        The part; None where the operator takes nothing but constants, or calls other graphs.
+    """
+    operator = model.operators[index]
+    inputs = tuple(dict.fromkeys(tensor for tensor in operator.inputs if tensor not in model.fixed_tensors))
+    if not inputs or not operator.outputs or model.whole is not None:
+        return None
+    data = _flatbuffer.pack(_assemble(model, _needed(model, index, index + 1), inputs, operator.outputs))
+    return SubModel(index, index + 1, data, inputs, operator.outputs)
 
 
 def chain(model: Model, boundaries: Iterable[int]) -> list[SubModel]:
@@ -97,7 +113,7 @@ def _needed(model: Model, begin: int, end: int) -> list[int]:
             if producer in model.constant_operators and producer not in found:
                 found.add(producer)
                 open_.append(producer)
-    return sorted(found) if own else []
+    return sorted(found)
 
 
 def ends(model: Model, begin: int, end: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -173,7 +173,7 @@ class Engine:
         priority: int = 0,
         worker: int | None = None,
         out: _arrays.Arrays | np.ndarray | None = None,
-    ) -> Any:
+    ) -> dict[str, np.ndarray]:
         """Runs a model and waits for it.
 
         Args:
@@ -184,10 +184,10 @@ class Engine:
                 dropped by policies that know of objectives.
             priority: the larger, the sooner.
             worker: run it on this worker only; None: on any.
-            out: arrays to write the outputs to, in the same form as the outputs.
+            out: arrays to write the outputs to, by name or in order.
 
         Returns:
-            The outputs: a dictionary by name where `inputs` is one, else a list.
+            The outputs by name, in the order of the model.
 
         Raises:
             InvalidArgumentError: arrays of other names, types or shapes than the model's.
@@ -199,7 +199,7 @@ class Engine:
         options = _options(slo, priority, worker)
         with self._entered() as handle:
             _library.check(self._library.TfExtLiteRequest(*_arguments(handle, model, buffers, options)))
-        return _shaped(model, inputs, buffers.outputs)
+        return _named(model, buffers.outputs)
 
     def request_async(
         self,
@@ -229,7 +229,7 @@ class Engine:
         with self._entered() as handle:
             arguments = _arguments(handle, model, buffers, options)
             _library.check(self._library.TfExtLiteRequestAsync(*arguments, none, None, ctypes.byref(job)))
-            made = functools.partial(_shaped, model, inputs, buffers.outputs)
+            made = functools.partial(_named, model, buffers.outputs)
             request = Request(self._wait, self._cancel, job.value, made)
             self._running.add(request, buffers)
         return request
@@ -353,8 +353,5 @@ def _arguments(handle: Any, model: LoadedModel, buffers: Buffers, options: _libr
     return handle, model.index, inputs, len(inputs), outputs, len(outputs), ctypes.byref(options)
 
 
-def _shaped(model: LoadedModel, inputs: Any, outputs: Sequence[np.ndarray]) -> Any:
-    if isinstance(inputs, Mapping):
-        return {spec.name: array for spec, array in zip(model.outputs, outputs, strict=True)}
-    return list(outputs)
-
+def _named(model: LoadedModel, outputs: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    return {spec.name: array for spec, array in zip(model.outputs, outputs, strict=True)}

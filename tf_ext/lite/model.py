@@ -194,12 +194,20 @@ class Model:
         return self._crossings[boundary]
 
     def cuttable(self, boundary: int) -> bool:
-        """Whether the model may be cut before operator `boundary`: what crosses there must have a shape that is known."""
-        if self.whole is not None or not self.ordinary[0] < boundary <= self.ordinary[-1]:
+        """Whether the model may be cut before operator `boundary`.
+
+        What crosses there must have a shape that is known. Before an operator that computes from constants alone, it may not:
+        that belongs to the operators that use it.
+        """
+        if self.whole is not None or boundary not in self._beginnings:
             return False
         crossing = self.crossing(boundary)
         fit = all(self._may_cross(self.tensors[tensor]) for tensor in crossing)
         return fit and bool(crossing) and not self.shape_tensors.intersection(crossing)
+
+    @functools.cached_property
+    def _beginnings(self) -> frozenset[int]:
+        return frozenset(self.ordinary[1:])
 
     @functools.cached_property
     def _crossings(self) -> list[tuple[int, ...]]:

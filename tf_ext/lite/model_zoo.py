@@ -164,14 +164,14 @@ ENTRIES: dict[str, Entry] = {
             "59e42d71bcd44cbdbabc419f0ff76686595fd265419566bd4009ef703ea8e1fe",
         ),
         Entry(
-            "selfie",
+            "selfie_segmentation",
             "npm",
             _SELFIE,
             "selfie_segmentation.tflite",
             "8d13b7fae74af625c641226813616a2117bd6bca19eb3b75574621fc08557f27",
         ),
         Entry(
-            "selfie_landscape",
+            "selfie_segmentation_landscape",
             "npm",
             _SELFIE,
             "selfie_segmentation_landscape.tflite",
