@@ -10,7 +10,7 @@ from absl import app
 from absl.flags import argparse_flags
 
 import tf_ext
-from tf_ext.cli import _doctor, _tuner
+from tf_ext.cli import _doctor, _lite, _tuner
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -27,6 +27,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _doctor.add_to(commands)
     _tuner.add_to(commands)
+    _lite.add_to(commands)
     arguments: argparse.Namespace = parser.parse_args(list(argv[1:]))
     return arguments
 

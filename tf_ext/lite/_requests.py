@@ -65,9 +65,9 @@ class Request:
             raise errors.from_status(status, self._told)
         return self._made()
 
-    def done(self) -> bool:
-        """Whether it has ended, in whichever way."""
-        return self._ended(0.0) is not None
+    def ended(self, timeout: float = 0.0) -> bool:
+        """Waits for at most so many seconds, and tells whether it has ended, in whichever way."""
+        return self._ended(timeout) is not None
 
     def cancel(self) -> bool:
         """Asks the engine to give the request up.
@@ -76,7 +76,7 @@ class Request:
             False where it had ended before. True means that it was asked; a piece that runs is run to its end, and
             `result` tells how the request ended.
         """
-        return not self.done() and self._cancel(self.job) == 0
+        return not self.ended() and self._cancel(self.job) == 0
 
     def _ended(self, timeout: float | None) -> int | None:
         """The status, or None if it has not ended; one thread waits, the others wait for that one."""

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from tf_ext.lite import errors
-from tf_ext.lite.model import Tensor
 
 SEED = 20
 
@@ -24,6 +23,18 @@ class Runner(Protocol):
 
     def again(self) -> None:
         """Runs the model on the same inputs; what it computes is not looked at."""
+
+
+class Typed(Protocol):
+    """What tells of a tensor what to fill it with."""
+
+    @property
+    def type(self) -> str:
+        """Numpy's name of its type."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its sizes."""
 
 
 def runtime_version() -> str:
@@ -111,7 +122,7 @@ class _Compiled:
         self._compiled.run_by_index(0, *self._buffers)
 
 
-def random_inputs(tensors: Sequence[Tensor], seed: int = SEED) -> list[np.ndarray]:
+def random_inputs(tensors: Sequence[Typed], seed: int = SEED) -> list[np.ndarray]:
     """Returns arrays to try a model with: from 0 to 1, all values of small integers, and 0 or 1 of large ones.
 
     Large integers are mostly indices.
@@ -120,7 +131,7 @@ def random_inputs(tensors: Sequence[Tensor], seed: int = SEED) -> list[np.ndarra
     return [_random(tensor, generator) for tensor in tensors]
 
 
-def _random(tensor: Tensor, generator: np.random.Generator) -> np.ndarray:
+def _random(tensor: Typed, generator: np.random.Generator) -> np.ndarray:
     kind = np.dtype(tensor.type)
     if kind.kind in "fc":
         return generator.random(tensor.shape).astype(kind)

@@ -161,9 +161,9 @@ def make_bundle(
     """
     target = pathlib.Path(path)
     _refuse_target(target, overwrite)
-    read = _model(model, signature, name)
-    kinds = _supported(read, processors, support, _progress.tracker(progress))
-    found = analyzer.analyze(read, kinds, window=window, minimum=minimum, parts=parts, max_pieces=max_pieces)
+    read = read_model(model, signature, name)
+    cuts = {"window": window, "minimum": minimum, "parts": parts, "max_pieces": max_pieces}
+    found = analyze_model(read, processors, support, progress=progress, **cuts)
     effort = _builder.Effort(warmup, runs, seconds, core, tolerance, cache)
     plan, pieces = _builder.Builder(found, effort, _progress.tracker(progress)).build()
     if target.suffix == SUFFIX:
@@ -182,7 +182,20 @@ def _refuse_target(target: pathlib.Path, overwrite: bool) -> None:
         raise errors.InvalidArgumentError(f"{target} is a file; a bundle in one file is called something{SUFFIX}")
 
 
-def _model(model: Any, signature: str | None, name: str | None) -> Model:
+def analyze_model(
+    model: Model,
+    processors: Sequence[str],
+    support: Mapping[str, Collection[str]] | None,
+    *,
+    progress: bool = False,
+    **cuts: Any,
+) -> analyzer.Analysis:
+    """Analyses a model for some processors; see `make_bundle` for the arguments."""
+    return analyzer.analyze(model, _supported(model, processors, support, _progress.tracker(progress)), **cuts)
+
+
+def read_model(model: Any, signature: str | None = None, name: str | None = None) -> Model:
+    """Reads what `make_bundle` takes as a model."""
     if isinstance(model, Model):
         return model
     if isinstance(model, str | os.PathLike | bytes):
