@@ -1,0 +1,78 @@
+// A piece, compiled for one worker.
+
+#ifndef TF_EXT_CUSTOM_OPS_LITE_DELEGATE_PROGRAM_H_
+#define TF_EXT_CUSTOM_OPS_LITE_DELEGATE_PROGRAM_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "custom_ops/lite_delegate/bundle.h"
+#include "custom_ops/lite_delegate/litert.h"
+
+namespace tf_ext {
+namespace lite {
+
+// A processor as one worker uses it. It belongs to the worker's thread: GPU programs must be made, run and freed by the thread
+// that made the environment, and threads of a CPU pool take on the cores of the thread that made it.
+class Processor {
+ public:
+  struct Options {
+    std::string accelerator;  // "cpu", "gpu", "npu"
+    int threads = 1;
+    std::string cache_dir;
+  };
+
+  // Null, with the reason.
+  static std::unique_ptr<Processor> Open(std::shared_ptr<const LiteRt> api, const Options& options, std::string* error);
+  ~Processor();
+
+  const LiteRt& api() const { return *api_; }
+  const Options& options() const { return options_; }
+  LiteRtHandle* environment() const { return environment_; }
+  int accelerators() const;
+
+ private:
+  Processor(std::shared_ptr<const LiteRt> api, const Options& options) : api_(std::move(api)), options_(options) {}
+
+  std::shared_ptr<const LiteRt> api_;
+  Options options_;
+  LiteRtHandle* environment_ = nullptr;
+};
+
+class Program {
+ public:
+  // Null, with the reason. `model` stays as long as the program.
+  static std::unique_ptr<Program> Compile(const Processor& processor, const Bundle& bundle, int piece,
+                                          std::shared_ptr<const char> model, std::string* error);
+  ~Program();
+
+  // Runs on 64-byte aligned memory, one address per tensor of the bundle; those that the piece does not use are not looked at.
+  bool Run(void* const* tensors, std::string* error);
+
+ private:
+  struct Slot {
+    int tensor;  // of the bundle
+    std::size_t bytes;
+    LiteRtTensorType type;
+    void* memory = nullptr;  // what `buffer` was made for
+    LiteRtHandle* buffer = nullptr;
+  };
+
+  explicit Program(const Processor& processor) : processor_(processor) {}
+  bool Describe(const Bundle& bundle, const std::vector<int>& tensors, std::vector<Slot>* slots, std::string* error);
+  bool Bind(std::vector<Slot>* slots, void* const* tensors, std::vector<LiteRtHandle*>* buffers, std::string* error);
+  bool CheckAccelerated(std::string* error);
+
+  const Processor& processor_;
+  std::shared_ptr<const char> model_bytes_;
+  LiteRtHandle* model_ = nullptr;
+  LiteRtHandle* compiled_ = nullptr;
+  std::vector<Slot> inputs_, outputs_;
+  std::vector<LiteRtHandle*> input_buffers_, output_buffers_;
+};
+
+}  // namespace lite
+}  // namespace tf_ext
+
+#endif  // TF_EXT_CUSTOM_OPS_LITE_DELEGATE_PROGRAM_H_

@@ -1,0 +1,259 @@
+// The engine's threads: those that run pieces, and the one that watches them.
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "custom_ops/lite_delegate/engine.h"
+
+namespace tf_ext {
+namespace lite {
+namespace {
+
+// A piece may take this many times what is expected, and hang_ms more.
+constexpr Micros kPatience = 10;
+// Compiling for a GPU takes seconds, the first time on a phone tens of them.
+constexpr Micros kLoading = 120'000'000;
+
+void Pin(const std::vector<int>& cores) {
+  if (cores.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int core : cores) CPU_SET(core, &set);
+  // Where it is not allowed, the thread runs where the system puts it.
+  sched_setaffinity(0, sizeof(set), &set);
+}
+
+}  // namespace
+
+struct Engine::Desk {
+  std::unique_ptr<Processor> processor;
+  std::map<std::pair<int, int>, std::unique_ptr<Program>> programs;  // by model and piece
+  std::map<std::pair<int, int>, std::string> refused;                // those that cannot be had, and why
+};
+
+void Engine::Work(int index) {
+  Worker& worker = *workers_[index];
+  pthread_setname_np(pthread_self(), ("lite " + worker.name).substr(0, 15).c_str());
+  // Before anything is compiled: the threads of XNNPACK's pool take on the cores of the thread that makes them.
+  Pin(worker.options.cores);
+  // Freed by this thread, too.
+  auto desk = std::make_unique<Desk>();
+  std::unique_lock<std::mutex> lock(mutex_);
+  Assignment assignment;
+  while (!stopping_) {
+    if (planner_.Next(index, Now(), &assignment)) {
+      RunOne(index, *desk, assignment, lock);
+    } else {
+      worker.work.wait(lock);
+    }
+  }
+  lock.unlock();
+  desk->programs.clear();
+  desk.reset();
+  lock.lock();
+  worker.exited = true;
+  exit_.notify_all();
+}
+
+void Engine::RunOne(int index, Desk& desk, const Assignment& assignment, std::unique_lock<std::mutex>& lock) {
+  Worker& worker = *workers_[index];
+  const std::shared_ptr<Job> job = jobs_.at(assignment.job);
+  const std::shared_ptr<Model> model = job->model;
+  std::shared_ptr<Memory> memory = job->memory;
+  const Micros expected = planner_.model(assignment.model).Expected(assignment.piece, index);
+  worker.job = assignment.job;
+  worker.since = Now();
+  worker.allowed = kPatience * expected + Micros{1000} * options_.hang_ms;
+  const bool loaded = desk.programs.count({assignment.model, assignment.piece}) != 0;
+  worker.phase = loaded ? Phase::kRunning : Phase::kLoading;
+  if (!loaded) worker.allowed += kLoading;
+  lock.unlock();
+
+  std::string error;
+  Program* program = Prepare(index, desk, assignment, *model, &error);
+  Micros begin = worker.since;
+  if (program != nullptr && !loaded) {
+    lock.lock();
+    begin = Now();
+    if (!worker.lost) {
+      planner_.Began(index, begin);
+      worker.phase = Phase::kRunning;
+      worker.since = begin;
+      worker.allowed -= kLoading;
+    }
+    lock.unlock();
+  }
+  if (program != nullptr) program->Run(memory->tensors.data(), &error);
+  const Micros end = Now();
+
+  lock.lock();
+  memory.reset();
+  if (worker.lost) {  // it was given up, and what it did was done elsewhere
+    worker.lost = false;
+    worker.phase = Phase::kIdle;
+    std::vector<Ended> ended;
+    Callbacks callbacks;
+    planner_.SetAvailable(index, true, end, &ended);
+    tracer_.Mark(index, "back", end);
+    PlanAndWake(&ended);
+    Settle(ended, &callbacks);
+    if (stopping_) exit_.notify_all();
+    if (!callbacks.empty()) {
+      lock.unlock();
+      Call(callbacks);
+      lock.lock();
+    }
+    return;
+  }
+  Complete(index, assignment, job, error, begin, end, lock);
+}
+
+Program* Engine::Prepare(int index, Desk& desk, const Assignment& assignment, Model& model, std::string* error) {
+  const std::pair<int, int> which(assignment.model, assignment.piece);
+  const auto known = desk.programs.find(which);
+  if (known != desk.programs.end()) return known->second.get();
+  const auto refused = desk.refused.find(which);
+  if (refused != desk.refused.end()) {
+    *error = refused->second;
+    return nullptr;
+  }
+  const WorkerOptions& options = options_.workers[index];
+  std::unique_ptr<Program> program;
+  if (desk.processor == nullptr) {
+    Processor::Options how;
+    for (const ProcessorSpec& processor : model.bundle->processors()) {
+      if (processor.name == options.processor) how.accelerator = processor.accelerator;
+    }
+    how.threads = options.cores.empty() ? 1 : static_cast<int>(options.cores.size());
+    how.cache_dir = options_.cache_dir;
+    desk.processor = Processor::Open(litert_, how, error);
+  }
+  if (desk.processor != nullptr) {
+    std::shared_ptr<const char> bytes = model.Load(assignment.piece, error);
+    if (bytes != nullptr) {
+      program = Program::Compile(*desk.processor, *model.bundle, assignment.piece, std::move(bytes), error);
+    }
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (program == nullptr) {
+    *error = "worker " + workers_[index]->name + " cannot run a piece of '" + model.bundle->name() + "': " + *error;
+    desk.refused[which] = *error;
+    workers_[index]->statistics.refused[which] = *error;
+    return nullptr;
+  }
+  PieceStatistics& about = workers_[index]->statistics.pieces[which];
+  about.threads = desk.processor->options().threads;
+  about.accelerator = desk.processor->options().accelerator;
+  return (desk.programs[which] = std::move(program)).get();
+}
+
+void Engine::Complete(int index, const Assignment& assignment, const std::shared_ptr<Job>& job, const std::string& error,
+                      Micros begin, Micros end, std::unique_lock<std::mutex>& lock) {
+  Worker& worker = *workers_[index];
+  const bool ok = error.empty();
+  const Bundle& bundle = *job->model->bundle;
+  const PieceSpec& piece = bundle.pieces()[assignment.piece];
+  if (ok && piece.end == bundle.units()) {
+    // The watchdog leaves it alone meanwhile. Pieces write to the arena and not to the caller's memory, so that a driver that
+    // hangs cannot write there after the request has ended elsewhere.
+    worker.phase = Phase::kCopying;
+    lock.unlock();
+    for (std::size_t i = 0; i < job->outputs.size(); ++i) {
+      const TfExtLiteBuffer& output = job->outputs[i];
+      if (output.bytes > 0) std::memcpy(output.data, job->memory->tensors[bundle.outputs()[i]], output.bytes);
+    }
+    lock.lock();
+  }
+  worker.phase = Phase::kIdle;
+  if (ok) {
+    PieceStatistics& did = worker.statistics.pieces[{assignment.model, assignment.piece}];
+    ++did.runs;
+    did.time += end - begin;
+    ++worker.statistics.runs;
+    worker.statistics.busy += end - begin;
+    if (tracer_.enabled()) {
+      tracer_.Ran(index, bundle.name() + " " + std::to_string(piece.begin) + "-" + std::to_string(piece.end),
+                  assignment.job, begin, end);
+    }
+  } else {
+    ++worker.statistics.failed;
+    job->failure = error;
+  }
+  std::vector<Ended> ended;
+  Callbacks callbacks;
+  planner_.Finish(index, end, ok, &ended);
+  PlanAndWake(&ended);
+  Settle(ended, &callbacks);
+  if (callbacks.empty()) return;
+  lock.unlock();
+  Call(callbacks);
+  lock.lock();
+}
+
+void Engine::Watch() {
+  const auto period = std::chrono::milliseconds(std::min(250, std::max(1, options_.hang_ms / 4)));
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto busy = [this] {
+    for (const auto& worker : workers_) {
+      if (!worker->exited && !worker->lost && (stopping_ || worker->phase != Phase::kIdle)) return true;
+    }
+    return false;
+  };
+  while (true) {
+    if (!busy()) {
+      if (stopping_) return;
+      watch_asleep_ = true;
+      watch_.wait(lock);
+      watch_asleep_ = false;
+      // A worker that was woken just now is not busy yet.
+      if (!stopping_) watch_.wait_for(lock, period);
+      continue;
+    }
+    // While the engine stops, workers end one by one, and nobody tells the watchdog.
+    watch_.wait_for(lock, stopping_ ? std::chrono::milliseconds(1) : period);
+    std::vector<Ended> ended;
+    Callbacks callbacks;
+    const Micros now = Now();
+    for (int i = 0; i < static_cast<int>(workers_.size()); ++i) {
+      Worker& worker = *workers_[i];
+      const bool waits = worker.phase == Phase::kLoading || worker.phase == Phase::kRunning;
+      if (waits && !worker.lost && now - worker.since > worker.allowed) GiveUp(worker, i, &ended);
+    }
+    if (ended.empty() && !busy()) continue;
+    PlanAndWake(&ended);
+    Settle(ended, &callbacks);
+    if (callbacks.empty()) continue;
+    lock.unlock();
+    Call(callbacks);
+    lock.lock();
+  }
+}
+
+void Engine::GiveUp(Worker& worker, int index, std::vector<Ended>* ended) {
+  worker.lost = true;
+  ++worker.statistics.lost;
+  const auto found = jobs_.find(worker.job);
+  if (found != jobs_.end() && !found->second->done) {
+    Job& job = *found->second;
+    job.failure = "worker " + worker.name + " did not end a piece of '" + job.model->bundle->name() + "' within " +
+                  std::to_string(worker.allowed / 1000) + " ms, and counts as lost";
+    // What hangs may still write to its memory.
+    auto fresh = std::make_shared<Memory>();
+    fresh->arena = job.model->arenas.Take();
+    fresh->arena->CopyFrom(*job.memory->arena);
+    for (std::size_t i = 0; i < job.memory->tensors.size(); ++i) {
+      void* place = job.memory->tensors[i];
+      fresh->tensors.push_back(place == job.memory->arena->at(i) ? fresh->arena->at(i) : place);
+    }
+    job.memory = std::move(fresh);
+  }
+  tracer_.Mark(index, "lost", Now());
+  planner_.SetAvailable(index, false, Now(), ended);
+}
+
+}  // namespace lite
+}  // namespace tf_ext
