@@ -100,7 +100,7 @@ def _run(console: rich.console.Console) -> int:
         )
         watches = _watch(made, branches, console)
         engine.engine.set_tracing(True)
-        camera.look(engine, branches, camera.frames(model_zoo.photograph()), 0.2, camera.Watch())
+        camera.look(engine, branches, camera.frames(model_zoo.photograph()), 1.0, camera.Watch())
         engine.engine.save_trace(out / "trace.json")
         for runner in made:
             runner.close()

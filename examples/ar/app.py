@@ -10,7 +10,7 @@ import numpy as np
 import PIL.Image
 
 from examples.ar.detection import BODIES, FACES, PALMS, Detection, Detector
-from examples.ar.geometry import Square, angle, whole
+from examples.ar.geometry import Square, angle, to_array, whole
 
 Run = Callable[[str, np.ndarray], list[np.ndarray]]
 """Runs the model of a name on its one input, and returns its outputs in their order."""
@@ -25,7 +25,7 @@ class Finding:
 
     Attributes:
         points: by name, each of the shape [n, 2].
-        mask: of the whole picture, from 0 to 1, shape [height, width], or None.
+        mask: of the whole picture, from 0 to 1, shape [256, 256], or None.
         scores: how sure each network is, by name.
     """
 
@@ -102,9 +102,9 @@ def bodies(picture: PIL.Image.Image, run: Run) -> Finding:
 
 def people(picture: PIL.Image.Image, run: Run) -> Finding:
     """Which pixels are of people."""
-    (mask,) = run("selfie_segmentation", np.asarray(picture.resize((256, 256)), np.float32)[None] / 255.0)
-    image = PIL.Image.fromarray((mask[0, :, :, 0] * 255).astype(np.uint8)).resize(picture.size)
-    return Finding(mask=np.asarray(image, np.float32) / 255.0)
+    small = picture.resize((256, 256), PIL.Image.Resampling.BILINEAR)
+    (mask,) = run("selfie_segmentation", to_array(small))
+    return Finding(mask=mask[0, :, :, 0])
 
 
 def _logistic(values: np.ndarray) -> float:

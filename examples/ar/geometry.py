@@ -37,7 +37,7 @@ class Square:
         top = self.y - (a - b) * size / 2
         data = (a, b, left, -b, a, top)
         cut = picture.transform((size, size), PIL.Image.Transform.AFFINE, data, PIL.Image.Resampling.BILINEAR)
-        return np.asarray(cut, np.float32)[None] / 255.0
+        return to_array(cut)
 
     def out(self, points: np.ndarray) -> np.ndarray:
         """Returns points of the square, from 0 to 1, shape [n, 2], as pixels of the picture."""
@@ -45,6 +45,11 @@ class Square:
         cos, sin = math.cos(self.angle), math.sin(self.angle)
         x, y = turned[:, 0] * cos - turned[:, 1] * sin, turned[:, 0] * sin + turned[:, 1] * cos
         return np.stack([x + self.x, y + self.y], axis=1)
+
+
+def to_array(picture: PIL.Image.Image) -> np.ndarray:
+    """Returns a picture as float32 of the shape [1, height, width, 3], from 0 to 1."""
+    return np.multiply(np.asarray(picture), np.float32(1 / 255), dtype=np.float32)[None]
 
 
 def whole(picture: PIL.Image.Image) -> Square:

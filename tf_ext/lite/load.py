@@ -21,6 +21,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import tempfile
@@ -60,6 +61,20 @@ class Source:
     stream: int = 1
     slo: float | None = None
     priority: int = 0
+
+    def times(self, seconds: float) -> list[float]:
+        """Returns when requests are due, in seconds from the start.
+
+        Args:
+            seconds: how long.
+
+        Raises:
+            InvalidArgumentError: it is a stream, whose requests come at no fixed times.
+        """
+        if self.period is None:
+            raise errors.InvalidArgumentError(f"{self.name} is a stream, which has no fixed times; give it a period")
+        # 0.4 s of 20 ms are 20 requests, whatever floating point makes of it.
+        return [index * self.period for index in range(math.ceil(seconds / self.period - 1e-6))]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,11 +217,8 @@ def simulated(load: Load) -> simulator.Workload:
         plans = [bundle.plan for bundle in load.bundles(pathlib.Path(folder))]
     jobs: list[simulator.Job] = []
     for index, source in enumerate(load.sources):
-        if source.period is None:
-            raise errors.InvalidArgumentError(f"{source.name} is a stream, which cannot be simulated; give it a period")
         slo = None if source.slo is None else round(source.slo * 1e6)
-        times = np.arange(0.0, load.seconds, source.period) * 1e6
-        jobs += [simulator.Job(index, round(float(time)), slo, source.priority) for time in times]
+        jobs += [simulator.Job(index, round(due * 1e6), slo, source.priority) for due in source.times(load.seconds)]
     models = tuple(_simulated(plan, processors) for plan in plans)
     name = ", ".join(source.name for source in load.sources)
     return simulator.Workload(name, models, tuple(sorted(jobs, key=lambda job: job.arrival_us)), len(processors))
@@ -220,17 +232,15 @@ def _simulated(plan: Plan, processors: list[str]) -> simulator.Model:
 def _ask(engine: Engine, model: LoadedModel, outcome: Outcome, begin: float, end: float) -> None:
     source, inputs = outcome.source, random_inputs(model)
     under_way: collections.deque[tuple[Request, float]] = collections.deque()
-    due = begin
     time.sleep(max(0.0, begin - time.monotonic()))
-    while due < end:
-        if source.period is None:
-            while len(under_way) >= source.stream:
-                outcome.add(*under_way.popleft())
-            due = time.monotonic()
-        else:
-            _wait_until(due, under_way, outcome)
-        _send(engine, model, inputs, outcome, under_way, due)
-        due = time.monotonic() if source.period is None else due + source.period
+    if source.period is not None:
+        for after in source.times(end - begin):
+            _wait_until(begin + after, under_way, outcome)
+            _send(engine, model, inputs, outcome, under_way, begin + after)
+    while source.period is None and time.monotonic() < end:
+        while len(under_way) >= source.stream:
+            outcome.add(*under_way.popleft())
+        _send(engine, model, inputs, outcome, under_way, time.monotonic())
     while under_way:
         outcome.add(*under_way.popleft())
 

@@ -35,7 +35,7 @@ def _accelerator(name: str) -> str:
         with _accelerators.Accelerator(name) as accelerator:
             made = accelerator.run(model.data, [value], [model.tensors[index] for index in model.outputs])[0]
     except errors.LiteError as error:
-        return f"absent: {error}"
+        return f"absent: {' '.join(str(error).split())}"
     return "runs models" if np.allclose(made, 2 * value, atol=1e-3) else f"computes wrongly: {made.ravel()[:4]}"
 
 
