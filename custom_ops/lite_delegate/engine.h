@@ -129,6 +129,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void Complete(int index, const Assignment& assignment, const std::shared_ptr<Job>& job, const std::string& error,
                 Micros begin, Micros end, std::unique_lock<std::mutex>& lock);
   void Watch();
+  // Whether there was any.
+  bool GiveUpThoseThatHang(std::vector<Ended>* ended);
   void GiveUp(Worker& worker, int index, std::vector<Ended>* ended);
 
   // All of these with the mutex held.

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -197,11 +198,10 @@ void Engine::Complete(int index, const Assignment& assignment, const std::shared
 void Engine::Watch() {
   const auto period = std::chrono::milliseconds(std::min(250, std::max(1, options_.hang_ms / 4)));
   std::unique_lock<std::mutex> lock(mutex_);
+  // Work that is assigned counts: a worker that was woken has not begun yet, and does not tell when it does.
   const auto busy = [this] {
-    for (const auto& worker : workers_) {
-      if (!worker->exited && !worker->lost && (stopping_ || worker->phase != Phase::kIdle)) return true;
-    }
-    return false;
+    if (!stopping_) return planner_.running() + planner_.queued() + planner_.waiting() > 0;
+    return std::any_of(workers_.begin(), workers_.end(), [](const auto& w) { return !w->exited && !w->lost; });
   };
   while (true) {
     if (!busy()) {
@@ -209,21 +209,13 @@ void Engine::Watch() {
       watch_asleep_ = true;
       watch_.wait(lock);
       watch_asleep_ = false;
-      // A worker that was woken just now is not busy yet.
-      if (!stopping_) watch_.wait_for(lock, period);
       continue;
     }
     // While the engine stops, workers end one by one, and nobody tells the watchdog.
     watch_.wait_for(lock, stopping_ ? std::chrono::milliseconds(1) : period);
     std::vector<Ended> ended;
     Callbacks callbacks;
-    const Micros now = Now();
-    for (int i = 0; i < static_cast<int>(workers_.size()); ++i) {
-      Worker& worker = *workers_[i];
-      const bool waits = worker.phase == Phase::kLoading || worker.phase == Phase::kRunning;
-      if (waits && !worker.lost && now - worker.since > worker.allowed) GiveUp(worker, i, &ended);
-    }
-    if (ended.empty() && !busy()) continue;
+    if (!GiveUpThoseThatHang(&ended)) continue;
     PlanAndWake(&ended);
     Settle(ended, &callbacks);
     if (callbacks.empty()) continue;
@@ -231,6 +223,20 @@ void Engine::Watch() {
     Call(callbacks);
     lock.lock();
   }
+}
+
+bool Engine::GiveUpThoseThatHang(std::vector<Ended>* ended) {
+  bool any = false;
+  const Micros now = Now();
+  for (int i = 0; i < static_cast<int>(workers_.size()); ++i) {
+    Worker& worker = *workers_[i];
+    const bool at_work = worker.phase == Phase::kLoading || worker.phase == Phase::kRunning;
+    if (!at_work || worker.lost || now - worker.since <= worker.allowed) continue;
+    GiveUp(worker, i, ended);
+    any = true;
+  }
+  if (any && stopping_) exit_.notify_all();
+  return any;
 }
 
 void Engine::GiveUp(Worker& worker, int index, std::vector<Ended>* ended) {
