@@ -71,13 +71,14 @@ class Accelerator:
         stdin, stdout = child.stdin, child.stdout
         assert stdin is not None
         assert stdout is not None
-        watch = threading.Timer(self._timeout, child.kill)
+        hung = threading.Event()
+        watch = threading.Timer(self._timeout, lambda: (hung.set(), child.kill()))
         watch.start()
         try:
             send(stdin, question)
             ok, answer = receive(stdout)
         except (OSError, EOFError, pickle.UnpicklingError):
-            raise errors.UnavailableError(self._how_it_ended(child, watch)) from None
+            raise errors.UnavailableError(self._how_it_ended(child, hung.is_set())) from None
         finally:
             watch.cancel()
         if not ok:
@@ -94,9 +95,7 @@ class Accelerator:
             )
         return self._child
 
-    def _how_it_ended(self, child: subprocess.Popen[bytes], watch: threading.Timer) -> str:
-        watch.cancel()
-        hung = watch.finished.is_set() and child.poll() == -signal.SIGKILL
+    def _how_it_ended(self, child: subprocess.Popen[bytes], hung: bool) -> str:
         self._end()
         if hung:
             return f"{self.processor} did not answer within {self._timeout:g} s"
