@@ -1,0 +1,133 @@
+"""The delegate in the interpreters that people use: the same outputs, one engine, and clear refusals."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from tests.lite import tiny
+from tf_ext import lite
+from tf_ext.lite import _runners, errors
+from tf_ext.lite.bundle import make_bundle
+from tf_ext.lite.model import Model
+
+pytestmark = pytest.mark.usefixtures("litert")
+
+OPTIONS = {"workers": "cpu,cpu"}
+
+
+def interpreter_of(library):
+    if library == "tensorflow":
+        tf = pytest.importorskip("tensorflow")
+        return tf.lite.Interpreter
+    from ai_edge_litert.interpreter import Interpreter
+
+    return Interpreter
+
+
+class Made:
+    """A model, its bundle, inputs, and the outputs that plain LiteRT gives."""
+
+    def __init__(self, data, folder, name):
+        self.file, self.bundle = folder / f"{name}.tflite", folder / f"{name}.tfxlite"
+        self.file.write_bytes(data)
+        make_bundle(data, self.bundle, name=name, parts=3, warmup=0, runs=3, cache=False)
+        model = Model(data)
+        self.inputs = _runners.random_inputs([model.tensors[index] for index in model.inputs], seed=3)
+        self.outputs = _runners.cpu(data).run(self.inputs)
+
+    def load(self, library="ai_edge_litert", options=OPTIONS):
+        delegate = lite.load_delegate(self.bundle, options, library=library)
+        made = interpreter_of(library)(str(self.file), experimental_delegates=[delegate])
+        made.allocate_tensors()
+        return made
+
+    def run(self, interpreter):
+        for detail, value in zip(interpreter.get_input_details(), self.inputs, strict=True):
+            interpreter.set_tensor(detail["index"], value)
+        interpreter.invoke()
+        return [interpreter.get_tensor(detail["index"]) for detail in interpreter.get_output_details()]
+
+    def is_right(self, outputs):
+        return all(map(np.array_equal, outputs, self.outputs))
+
+
+@pytest.fixture(scope="module")
+def nets(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("nets")
+    return [Made(tiny.residual(seed, depth=3 + seed), folder, f"net{seed}") for seed in range(2)]
+
+
+@pytest.mark.parametrize("library", ["tensorflow", "ai_edge_litert"])
+def test_outputs_are_those_of_plain_litert(nets, library):
+    for net in nets:
+        interpreter = net.load(library)
+        assert net.is_right(net.run(interpreter))
+        assert net.is_right(net.run(interpreter))
+
+
+def test_interpreters_in_many_threads_give_their_own_outputs(nets):
+    """Concurrent interpreters gave wrong outputs (tensorflow#51930)."""
+    wrong = []
+
+    def work(index):
+        net = nets[index % 2]
+        interpreter = net.load()
+        wrong.extend(index for _ in range(50) if not net.is_right(net.run(interpreter)))
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+        assert not thread.is_alive()
+    assert wrong == []
+
+
+def test_a_second_interpreter_of_another_model_while_the_first_is_open(nets):
+    """The second model failed while the first was open (LiteRT#5264)."""
+    first, second = nets[0].load(), nets[1].load()
+    for _ in range(3):
+        assert nets[1].is_right(nets[1].run(second))
+        assert nets[0].is_right(nets[0].run(first))
+
+
+def test_the_bundle_of_another_model_is_refused(nets):
+    delegate = lite.load_delegate(nets[0].bundle, OPTIONS, library="ai_edge_litert")
+    with pytest.raises(RuntimeError, match="it is the bundle of another model"):
+        interpreter_of("ai_edge_litert")(str(nets[1].file), experimental_delegates=[delegate])
+
+
+def test_resized_inputs_are_refused(nets):
+    interpreter = nets[0].load()
+    detail = interpreter.get_input_details()[0]
+    interpreter.resize_tensor_input(detail["index"], [2, *detail["shape"][1:]])
+    with pytest.raises(RuntimeError, match="Inputs cannot be resized"):
+        interpreter.allocate_tensors()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"wrokers": "cpu"}, "there is no option 'wrokers'; there are runtime, workers, policy"),
+        ({"policy": "best"}, "no policy 'best'"),
+        ({"runtime": "/nothing/here.so"}, "LiteRT was expected in /nothing/here.so"),
+    ],
+)
+def test_wrong_options_are_named(nets, options, said):
+    with pytest.raises(errors.InvalidArgumentError, match=said):
+        lite.load_delegate(nets[0].bundle, options, library="ai_edge_litert")
+
+
+def test_other_options_than_the_first_delegate_s_are_refused(nets):
+    first = nets[0].load()
+    with pytest.raises(errors.InvalidArgumentError, match="made with other options"):
+        nets[1].load(options={"workers": "cpu", "policy": "fixed"})
+    assert nets[0].is_right(nets[0].run(first))
+
+
+def test_a_damaged_bundle_is_refused(nets, tmp_path):
+    damaged = tmp_path / "damaged.tfxlite"
+    damaged.write_bytes(nets[0].bundle.read_bytes()[:-100])
+    with pytest.raises(errors.InvalidArgumentError, match="it is cut short"):
+        lite.load_delegate(damaged, OPTIONS, library="ai_edge_litert")
