@@ -191,7 +191,7 @@ def test_requests_that_nobody_holds_end_all_the_same(engine, adding):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     engine.request_async(adding, np.zeros((1, 4), np.int32)).result(30)
-    assert len(engine._running._buffers) <= 1
+    assert len(engine._running) <= 1
 
 
 def test_an_objective_that_cannot_be_met_drops_the_request(folder):

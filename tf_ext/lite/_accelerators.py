@@ -72,7 +72,12 @@ class Accelerator:
         assert stdin is not None
         assert stdout is not None
         hung = threading.Event()
-        watch = threading.Timer(self._timeout, lambda: (hung.set(), child.kill()))
+
+        def end() -> None:
+            hung.set()
+            child.kill()
+
+        watch = threading.Timer(self._timeout, end)
         watch.start()
         try:
             send(stdin, question)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,6 +32,15 @@ class TensorSpec:
     type: np.dtype[Any]
     shape: tuple[int, ...]
 
+    @functools.cached_property
+    def bytes(self) -> int:
+        """What its data takes."""
+        return math.prod(self.shape) * self.type.itemsize
+
+    def empty(self) -> np.ndarray:
+        """Returns an array for it, of any content, that the engine uses without a copy."""
+        return _aligned(self.bytes).view(self.type).reshape(self.shape)
+
 
 def aligned(shape: Sequence[int], dtype: Any) -> np.ndarray:
     """Returns an array of any content that the engine uses without a copy.
@@ -47,11 +58,20 @@ def aligned(shape: Sequence[int], dtype: Any) -> np.ndarray:
         >>> engine.request(model, [frame])
     """
     kind = np.dtype(dtype)
-    size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+    return _aligned(math.prod(shape) * kind.itemsize).view(kind).reshape(tuple(shape))
+
+
+def _aligned(size: int) -> np.ndarray:
     # The end too: what reads whole blocks must not read beyond the memory.
     raw = np.empty(-(-size // ALIGNMENT) * ALIGNMENT + ALIGNMENT, np.uint8)
-    begin = -raw.ctypes.data % ALIGNMENT
-    return raw[begin : begin + size].view(kind).reshape(tuple(shape))
+    begin = -_address(raw) % ALIGNMENT
+    return raw[begin : begin + size]
+
+
+def _address(array: np.ndarray) -> int:
+    """`array.ctypes.data`, in a third of the time."""
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def taken(arrays: Any, specs: Sequence[TensorSpec], role: str) -> list[np.ndarray]:
@@ -91,7 +111,7 @@ def _fit(value: Any, spec: TensorSpec, role: str) -> np.ndarray:
 
 def buffers(arrays: Sequence[np.ndarray]) -> Any:
     """Returns `TfExtLiteBuffer`s of arrays, which must outlive them."""
-    return (_library.Buffer * len(arrays))(*(_library.Buffer(array.ctypes.data, array.nbytes) for array in arrays))
+    return (_library.Buffer * len(arrays))(*(_library.Buffer(_address(array), array.nbytes) for array in arrays))
 
 
 def specs_of(count: int, describe: Any) -> tuple[TensorSpec, ...]:

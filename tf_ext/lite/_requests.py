@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -18,8 +16,8 @@ TIMEOUT = 8
 class Buffers:
     """The arrays of a request, which belong to the engine until its job has ended."""
 
-    def __init__(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], callback: Any = None) -> None:
-        self.inputs, self.outputs, self.callback = inputs, outputs, callback
+    def __init__(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        self.inputs, self.outputs = inputs, outputs
 
 
 class Request:
@@ -36,12 +34,17 @@ class Request:
         cancel: Callable[[int], int],
         job: int,
         made: Callable[[], dict[str, np.ndarray]],
+        left: list[int],
     ) -> None:
-        self.job = job
+        self.job, self._left = job, left
         self._wait, self._cancel, self._made = wait, cancel, made
         self._lock = threading.Lock()
         self._status: int | None = None
         self._told = ""
+
+    def __del__(self) -> None:
+        if self._status is None:
+            self._left.append(self.job)
 
     def __repr__(self) -> str:
         return f"Request({self.job}, {'done' if self._status is not None else 'running'})"
@@ -85,7 +88,8 @@ class Request:
                 if self._status is None:
                     status = self._wait(self.job, timeout)
                     if status != TIMEOUT:
-                        self._told = _library.load().TfExtLiteLastError().decode("utf-8", "replace")
+                        if status:
+                            self._told = _library.load().TfExtLiteLastError().decode("utf-8", "replace")
                         self._status = status
             finally:
                 self._lock.release()
@@ -93,29 +97,33 @@ class Request:
 
 
 class Running:
-    """Keeps the buffers of requests until their jobs have ended, also of requests that nobody waits for."""
+    """Keeps the buffers of requests until their jobs have ended, also of requests that nobody waits for.
+
+    Attributes:
+        left: jobs whose requests nobody holds any more.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._buffers: dict[int, Buffers] = {}
-        self._left: list[int] = []
+        self.left: list[int] = []
 
-    def add(self, request: Request, buffers: Buffers) -> None:
+    def __len__(self) -> int:
+        return len(self._buffers)
+
+    def add(self, job: int, buffers: Buffers) -> None:
         """Keeps buffers as long as the engine may write to them."""
-        with self._lock:
-            self._buffers[request.job] = buffers
-        weakref.finalize(request, self._left.append, request.job).atexit = False
+        self._buffers[job] = buffers
 
     def ended(self, job: int) -> None:
         """Lets go of buffers."""
-        with self._lock:
-            self._buffers.pop(job, None)
+        self._buffers.pop(job, None)
 
     def sweep(self, wait: Callable[[int, float | None], int]) -> None:
         """Asks after the requests that nobody holds any more."""
-        for _ in range(len(self._left)):
-            job = self._left.pop(0)
-            with self._lock:
-                known = job in self._buffers
-            if known and wait(job, 0.0) == TIMEOUT:
-                self._left.append(job)
+        for _ in range(len(self.left)):
+            try:
+                job = self.left.pop(0)
+            except IndexError:  # another thread was faster
+                return
+            if job in self._buffers and wait(job, 0.0) == TIMEOUT:
+                self.left.append(job)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import dataclasses
 import functools
@@ -10,14 +9,14 @@ import importlib.util
 import json
 import os
 import pathlib
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tf_ext.lite import _arrays, _library, _policies, errors
 from tf_ext.lite._arrays import TensorSpec
+from tf_ext.lite._gate import Gate
 from tf_ext.lite._requests import TIMEOUT, Buffers, Request, Running
 from tf_ext.lite.bundle import Bundle
 
@@ -85,14 +84,11 @@ class Engine:
         cache_dir: str | os.PathLike[str] | None = None,
         trace: bool = False,
     ) -> None:
-        self._handle: ctypes.c_void_p | None = None
         self._library = _library.load()
         self._models: list[LoadedModel] = []
         self._memory: list[Any] = []  # bundles that were given as bytes, and policies: what the engine refers to
         self._running = Running()
         self._raised: list[BaseException] = []
-        self._calls = 0
-        self._idle = threading.Condition()
         named = workers if isinstance(workers, str) or workers is None else ",".join(workers)
         options = {
             "runtime": runtime or runtime_library(),
@@ -103,7 +99,9 @@ class Engine:
             "cache_dir": cache_dir,
             "trace": "1" if trace else None,
         }
-        self._handle = self._create({name: str(value) for name, value in options.items() if value is not None})
+        self._gate = Gate(
+            self._create({name: str(value) for name, value in options.items() if value is not None}), "the engine"
+        )
         if not isinstance(policy, str):
             self.set_policy(policy)
 
@@ -114,14 +112,12 @@ class Engine:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
+        if hasattr(self, "_gate"):
             self.close()
 
     def close(self) -> None:
         """Cancels what waits, lets what runs end, and frees everything. May be called again."""
-        with self._idle:
-            handle, self._handle = self._handle, None
-            self._idle.wait_for(lambda: self._calls == 0)
+        handle = self._gate.close()
         if handle is not None:
             self._library.TfExtLiteEngineDelete(handle)
 
@@ -230,9 +226,8 @@ class Engine:
             arguments = _arguments(handle, model, buffers, options)
             _library.check(self._library.TfExtLiteRequestAsync(*arguments, none, None, ctypes.byref(job)))
             made = functools.partial(_named, model, buffers.outputs)
-            request = Request(self._wait, self._cancel, job.value, made)
-            self._running.add(request, buffers)
-        return request
+            self._running.add(job.value, buffers)
+        return Request(self._wait, self._cancel, job.value, made, self._running.left)
 
     def set_policy(self, policy: str | _policies.Policy) -> None:
         """Lets another policy decide from now on; see the class."""
@@ -270,24 +265,13 @@ class Engine:
         _library.check(made)
         return handle
 
-    @contextlib.contextmanager
-    def _entered(self) -> Iterator[ctypes.c_void_p]:
+    def _entered(self) -> Gate[ctypes.c_void_p]:
         """Keeps the engine open during a call."""
         if self._raised:
             error = self._raised.pop()
             self.set_policy("adaptive")
             raise error
-        with self._idle:
-            if self._handle is None:
-                raise errors.InvalidArgumentError("the engine is closed")
-            handle = self._handle
-            self._calls += 1
-        try:
-            yield handle
-        finally:
-            with self._idle:
-                self._calls -= 1
-                self._idle.notify_all()
+        return self._gate
 
     def _wait(self, job: int, timeout: float | None) -> int:
         micros = -1 if timeout is None else max(0, round(timeout * 1e6))
@@ -305,7 +289,7 @@ class Engine:
     def _buffers(self, model: LoadedModel, inputs: Any, out: Any) -> Buffers:
         given = _arrays.taken(inputs, model.inputs, "input")
         if out is None:
-            return Buffers(given, [_arrays.aligned(spec.shape, spec.type) for spec in model.outputs])
+            return Buffers(given, [spec.empty() for spec in model.outputs])
         return Buffers(given, _arrays.taken(out, model.outputs, "output"))
 
     def _specs(self, handle: ctypes.c_void_p, model: int) -> Iterable[tuple[TensorSpec, ...]]:
@@ -340,17 +324,19 @@ def runtime_library() -> pathlib.Path | None:
     return None
 
 
-def _options(slo: float | None, priority: int, worker: int | None) -> _library.RequestOptions:
+def _options(slo: float | None, priority: int, worker: int | None) -> Any:
+    if slo is None and priority == 0 and worker is None:
+        return None  # the usual ones
     if slo is not None and not slo > 0:
         raise errors.InvalidArgumentError(f"expected a service-level objective of more than 0 seconds, got {slo}")
     micros = 0 if slo is None else max(1, round(slo * 1e6))
     size = ctypes.sizeof(_library.RequestOptions)
-    return _library.RequestOptions(size, micros, priority, -1 if worker is None else worker)
+    return ctypes.byref(_library.RequestOptions(size, micros, priority, -1 if worker is None else worker))
 
 
-def _arguments(handle: Any, model: LoadedModel, buffers: Buffers, options: _library.RequestOptions) -> tuple[Any, ...]:
+def _arguments(handle: Any, model: LoadedModel, buffers: Buffers, options: Any) -> tuple[Any, ...]:
     inputs, outputs = _arrays.buffers(buffers.inputs), _arrays.buffers(buffers.outputs)
-    return handle, model.index, inputs, len(inputs), outputs, len(outputs), ctypes.byref(options)
+    return handle, model.index, inputs, len(inputs), outputs, len(outputs), options
 
 
 def _named(model: LoadedModel, outputs: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
