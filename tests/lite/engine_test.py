@@ -385,3 +385,12 @@ def test_real_models_equal_plain_litert(tmp_path, name):
         plain = _runners.cpu(Model(path).data).run(inputs)
         for request in [engine.request_async(model, inputs) for _ in range(4)]:
             assert all(map(np.array_equal, request.result(60).values(), plain))
+
+
+def test_a_model_with_a_loop_runs_as_a_whole(engine, tmp_path):
+    found = make_bundle(tiny.looping(), tmp_path / "loop.tfxlite", parts=3, runs=3, cache=False)
+    assert [piece.units for piece in found.plan.pieces] == [(0, 1)]
+    model = engine.add(found)
+    for start, end in ((3, 11), (10, 11), (42, 43)):
+        (made,) = engine.request(model, np.array([start], np.int32)).values()
+        assert made.tolist() == [end]

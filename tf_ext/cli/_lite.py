@@ -48,6 +48,11 @@ def add_to(commands: argparse._SubParsersAction[Any]) -> None:
         "--tolerance", type=float, default=1e-3, help="how far from the CPU a GPU may be (default 0.001)"
     )
     bundle.add_argument("--overwrite", action="store_true", help="replace what is there")
+    _add_runs(actions)
+
+
+def _add_runs(actions: Any) -> None:
+    """The actions that run or simulate bundles."""
     run = _action(actions, "run", _run, "run a bundle once, or some times", "BUNDLE")
     run.add_argument("--inputs", type=pathlib.Path, metavar="NPZ", help="arrays by name (default: random ones)")
     run.add_argument("--outputs", type=pathlib.Path, metavar="NPZ", help="where to write the outputs")
