@@ -26,6 +26,9 @@ ModelCosts::ModelCosts(int units, std::vector<Piece> pieces, int workers, std::v
   for (int piece = 0; piece < static_cast<int>(pieces_.size()); ++piece) {
     starting_at_[pieces_[piece].begin].push_back(piece);
   }
+  for (std::vector<int>& starting : starting_at_) {
+    std::stable_sort(starting.begin(), starting.end(), [this](int a, int b) { return pieces_[a].end > pieces_[b].end; });
+  }
   remaining_[units] = 0;
   std::fill_n(remaining_on_.begin() + units * workers, workers, 0);
   ComputeRemaining(units - 1);

@@ -35,7 +35,8 @@ class ModelCosts {
   int workers() const { return workers_; }
   const std::vector<Piece>& pieces() const { return pieces_; }
 
-  // The pieces that begin at a unit, as indices into pieces().
+  // The pieces that begin at a unit, as indices into pieces(); the longest first, so that who takes the first of equal ones
+  // splits no more than need be.
   const std::vector<int>& StartingAt(int unit) const { return starting_at_[unit]; }
 
   Micros Expected(int piece, int worker) const { return expected_[piece * workers_ + worker]; }

@@ -1,6 +1,7 @@
 #include "custom_ops/lite_delegate/planner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -13,6 +14,12 @@ constexpr double kSlowdownRate = 0.25;
 constexpr double kMostSlowdown = 16;
 // Of shorter pieces the clock and the threads' hand-over tell more than the processor.
 constexpr Micros kTooShort = 50;
+// Of a worker that has run nothing the slowdown is forgotten by half in this time: it cools down, and if it seemed too slow for
+// everything it must be tried again.
+constexpr Micros kForgotten = 1000000;
+// What a model is expected to take is only known if it runs from time to time: after so long without, nothing else to do and all
+// its jobs about to be dropped, one is run after all.
+constexpr Micros kStale = 1000000;
 
 }  // namespace
 
@@ -22,7 +29,8 @@ struct Planner::Worker {
   Queued current{};
   Micros begun = 0;
   std::deque<Queued> queue;
-  double slowdown = 1;
+  Micros ended = 0;     // its last piece
+  double slowdown = 1;  // when that ended
 };
 
 Planner::Planner(int workers, std::unique_ptr<Policy> policy, int queue_limit)
@@ -40,11 +48,13 @@ int Planner::AddModel(ModelCosts costs) {
     if (!workers_[worker]->available) models_.back()->SetAvailable(worker, false);
   }
   model_views_.push_back(models_.back().get());
+  last_ran_.push_back(-1);
   return static_cast<int>(models_.size()) - 1;
 }
 
 JobId Planner::Submit(int model, const JobOptions& options, Micros now) {
   if (waiting() + queued() >= queue_limit_) return -1;
+  if (last_ran_[model] < 0) last_ran_[model] = now;
   const JobId id = next_id_++;
   waiting_.emplace(id, Job{id, model, 0, options, now, 0, false});
   unchecked_ = true;
@@ -99,14 +109,17 @@ void Planner::Finish(int worker, Micros now, bool ok, std::vector<Ended>* ended)
   Worker& self = *workers_[worker];
   if (!self.running) return;
   self.running = false;
-  Job job = self.current.job;
+  Job job = std::move(self.current.job);
   ModelCosts& costs = *models_[job.model];
   const Micros expected = costs.Expected(self.current.piece, worker);
   const Micros took = now - self.begun;
   if (ok && expected >= kTooShort && expected < kNever) {
-    const double ratio = std::min(static_cast<double>(took) / expected, kMostSlowdown);
-    self.slowdown += kSlowdownRate * (ratio - self.slowdown);
+    const double ratio = std::min(static_cast<double>(took) / static_cast<double>(expected), kMostSlowdown);
+    const double before = SlowdownAt(self, self.begun);
+    self.slowdown = before + kSlowdownRate * (ratio - before);
+    self.ended = now;
   }
+  last_ran_[job.model] = now;
   if (ok) costs.Observe(self.current.piece, worker, static_cast<Micros>(took / std::max(self.slowdown, 1 / kMostSlowdown)));
   if (!ok && !job.cancelled) {
     job.excluded |= std::uint64_t{1} << worker;
@@ -152,6 +165,11 @@ int Planner::queued() const {
 }
 
 double Planner::slowdown(int worker) const { return workers_[worker]->slowdown; }
+
+double Planner::SlowdownAt(const Worker& worker, Micros now) {
+  if (worker.running || now <= worker.ended || worker.slowdown == 1) return worker.slowdown;
+  return 1 + (worker.slowdown - 1) * std::exp2(-static_cast<double>(now - worker.ended) / kForgotten);
+}
 
 JobView Planner::View(const Job& job) const {
   return {job.id,        job.model,     job.unit,
@@ -212,7 +230,7 @@ void Planner::MakeViews(Micros now) {
   for (int index = 0; index < static_cast<int>(workers_.size()); ++index) {
     const Worker& worker = *workers_[index];
     worker_views_[index] = {worker.available, static_cast<int>(worker.queue.size()), FreeAt(worker, index, now),
-                            worker.slowdown};
+                            SlowdownAt(worker, now)};
   }
 }
 
@@ -237,6 +255,7 @@ bool Planner::Apply(const Snapshot& snapshot, std::vector<Ended>* ended) {
     decided_[decision.job] = 1;
     const JobId id = snapshot.jobs[decision.job].id;
     if (decision.worker == kDrop) {
+      if (Idle() && snapshot.now - last_ran_[snapshot.jobs[decision.job].model] > kStale) continue;
       waiting_.erase(id);
       ended->push_back({id, Ending::kDropped});
     } else {

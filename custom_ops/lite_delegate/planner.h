@@ -83,7 +83,8 @@ class Planner {
   int waiting() const { return static_cast<int>(waiting_.size()); }  // for the policy
   int running() const;                                               // on workers now
   int queued() const;                                                // on workers, not begun
-  // What pieces lately took over what they were expected to take, on this worker: over 1 where it is throttled.
+  // What pieces lately took over what they were expected to take, on this worker: over 1 where it is throttled. The policies see
+  // it fade while the worker runs nothing.
   double slowdown(int worker) const;
   // How many decisions broke a rule: an index out of range, a piece that cannot run there, a job twice.
   std::int64_t refused() const { return refused_; }
@@ -106,6 +107,7 @@ class Planner {
 
   JobView View(const Job& job) const;
   bool CanEnd(const Job& job) const;
+  static double SlowdownAt(const Worker& worker, Micros now);
   Micros FreeAt(const Worker& worker, int index, Micros now) const;
   Micros Cost(const Job& job, int piece, int worker) const;
   void EndHopeless(std::vector<Ended>* ended);
@@ -127,6 +129,7 @@ class Planner {
   std::map<JobId, Job> waiting_;
   std::vector<std::unique_ptr<ModelCosts>> models_;
   std::vector<const ModelCosts*> model_views_;
+  std::vector<Micros> last_ran_;  // by model: when a piece of it last ended, or its first job came
 
   // Kept between calls for their memory.
   std::vector<JobView> job_views_;

@@ -12,11 +12,9 @@ void Improve(const Snapshot& snapshot, const JobView& job, int worker, Micros fr
   for (const int piece : costs.StartingAt(job.unit)) {
     const Micros cost = snapshot.Expected(job, piece, worker);
     if (cost >= kNever) continue;
-    const int end_unit = costs.pieces()[piece].end;
     const Micros end = free + cost;
-    const Micros total = end + Remaining(snapshot, job, end_unit);
-    const bool longer = best->piece < 0 || end_unit > costs.pieces()[best->piece].end;
-    if (total < best->total || (total == best->total && longer)) *best = {worker, piece, end, total};
+    const Micros total = end + Remaining(snapshot, job, costs.pieces()[piece].end);
+    if (total < best->total) *best = {worker, piece, end, total};
   }
 }
 

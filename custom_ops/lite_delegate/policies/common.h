@@ -44,7 +44,7 @@ struct Place {
   Micros total = kNever;  // of the job, if nothing else were waiting
 };
 
-// Where the job would end first if each worker were free at `free`; among equals the longer piece.
+// Where the job would end first if each worker were free at `free`.
 Place EarliestFinish(const Snapshot& snapshot, const JobView& job, const std::vector<Micros>& free);
 
 // The same on one worker.
