@@ -219,7 +219,7 @@ class Result:
         """How many jobs with a service-level objective were not done within it."""
         return sum(
             job.slo_us is not None and (status != "done" or end - job.arrival_us > job.slo_us)
-            for job, status, end in zip(self.workload.jobs, self.status, self.end_us, strict=True)
+            for job, status, end in zip(self.workload.jobs, self.status, self.end_us.tolist(), strict=True)
         )
 
     @property
