@@ -18,7 +18,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 LIBRARY := tf_ext/ops/_ops.so
-SOURCES := CMakeLists.txt $(shell find cmake custom_ops -name '*.cc' -o -name '*.h' -o -name '*.in' -o -name '*.cmake' -o -name CMakeLists.txt)
+SOURCES := CMakeLists.txt $(shell find cmake custom_ops -name '*.cc' -o -name '*.h' -o -name '*.in' -o -name '*.map' -o -name '*.cmake' -o -name CMakeLists.txt)
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST := $(BIN)/python -m pytest
@@ -77,18 +77,23 @@ setup: $(STAMPS)/ops ## make .venv, install TensorFlow and the test tools, build
 
 # --- what people run -------------------------------------------------------------------------------------------------
 
-.PHONY: demo demo-recursion demo-tuner
-demo: $(STAMPS)/ops ## the examples in short: syntax trees of the standard library, a search on digits; under two minutes
+.PHONY: demo demo-recursion demo-tuner demo-lite
+demo: $(STAMPS)/ops ## the examples in short: syntax trees of the standard library, a search on digits, networks on a photograph
 	$(call say,Recursion: naming functions of the standard library by the trees of their bodies)
 	@$(BIN)/python -m examples.ast_names --seconds 40 $(ARGS)
 	$(call say,Tuner: twelve schedules for a CNN on handwritten digits; what they have in common is trained once)
 	@$(BIN)/python -m examples.digits_schedule --seconds 40
+	$(call say,Lite: eight networks at once on a photograph; the picture and a trace are written to build/ar)
+	@$(BIN)/python -m examples.ar --seconds 30
 
 demo-recursion: $(STAMPS)/ops ## the example on syntax trees in full
 	@$(BIN)/python -m examples.ast_names $(ARGS)
 
 demo-tuner: $(STAMPS)/ops ## the search on digits in full, also with a Keras Tuner that builds each model anew
 	@$(BIN)/python -m examples.digits_schedule $(ARGS)
+
+demo-lite: $(STAMPS)/ops ## the networks on a photograph in full
+	@$(BIN)/python -m examples.ar $(ARGS)
 
 # pytest ends with 5 where nothing was selected, which is no failure of the second run.
 .PHONY: test test-full
@@ -127,6 +132,6 @@ docs: $(STAMPS)/docs ## build the documentation into site/, warnings are errors
 
 .PHONY: clean
 clean: ## remove what was built; .venv stays
-	@rm -rf build dist site $(LIBRARY) $(STAMPS)/ops
+	@rm -rf build dist site $(LIBRARY) tf_ext/lite/_lite.so $(STAMPS)/ops
 
 include .ci/lanes.mk

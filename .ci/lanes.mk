@@ -27,3 +27,4 @@ ci-bazel: $(STAMPS)/install ## build the operators and run their test under Baze
 ci-bench: $(STAMPS)/ops $(STAMPS)/bench ## a short run of the benchmarks, checked against the bars
 	@$(BIN)/python -m benchmarks.recursion --bars --smoke $(ARGS)
 	@$(BIN)/python -m benchmarks.tuner --bars --smoke $(ARGS)
+	@$(BIN)/python -m benchmarks.lite --bars --smoke $(ARGS)

@@ -54,6 +54,8 @@ WITHOUT_TENSORFLOW = (
     "tf_ext.table",
     "tf_ext.cluster",
     "tf_ext.lite",
+    "tf_ext.lite.engine",
+    "tf_ext.lite.bundle",
     "tf_ext.tuner",
     "tf_ext.tuner.views",
     "tf_ext.tensorboard.plugin",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # What `tf_ext.<name>` may mean; `cli` and `testing` are imported by those who need them.
-_SUBPACKAGES = ("checkpoint", "errors", "graph", "ops", "recursion", "tuner")
+_SUBPACKAGES = ("checkpoint", "errors", "graph", "lite", "ops", "recursion", "tuner")
 
 __all__ = ["__version__", "errors", "ops"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import pathlib
 import sys
@@ -18,7 +19,7 @@ MODELS = ("mobilenet_v2_float32", "pose_landmark_full", "face_landmark")
 def memory() -> Iterable[Task]:
     """Yields bar 6."""
     for name in MODELS:
-        yield Task(6, (f"over a plain interpreter/{name}",), lambda smoke, name=name: _measure(name, smoke))
+        yield Task(6, (f"over a plain interpreter/{name}",), functools.partial(_measure, name))
 
 
 def _measure(name: str, smoke: bool) -> list[Cell]:
