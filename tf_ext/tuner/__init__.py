@@ -33,6 +33,12 @@ from tf_ext.tuner.schedules import cosine, exponential, multi_step, piecewise, s
 from tf_ext.tuner.segments import Sequence
 
 if TYPE_CHECKING:
+    from keras_tuner import HyperModel as HyperModel
+    from keras_tuner import HyperParameters as HyperParameters
+    from keras_tuner import Objective as Objective
+    from keras_tuner import Oracle as Oracle
+    from keras_tuner import SklearnTuner as SklearnTuner
+
     from tf_ext.tuner import data as data
     from tf_ext.tuner import oracles as oracles
     from tf_ext.tuner.executors import Executor as Executor
@@ -66,6 +72,9 @@ _MODULES = {
     "SuccessiveHalving": "tuners",
 }
 _SUBMODULES = ("data", "legacy", "oracles", "views")
+# Keras Tuner's own, so that programs which say `keras_tuner.HyperModel` need one other import and no more.
+_THEIRS = ("HyperModel", "HyperParameters", "Objective", "Oracle", "SklearnTuner")
+_THEIR_SUBMODULES = ("applications", "engine")
 
 __all__ = [
     "ASHA",
@@ -73,12 +82,16 @@ __all__ = [
     "CorruptedPlanError",
     "Executor",
     "GridSearch",
+    "HyperModel",
+    "HyperParameters",
     "Hyperband",
     "InProcessExecutor",
     "InexactDataError",
     "InvalidSequenceError",
     "KFoldTuner",
     "LocalExecutor",
+    "Objective",
+    "Oracle",
     "Plan",
     "PlanMismatchError",
     "PlanVersionError",
@@ -86,6 +99,7 @@ __all__ = [
     "RandomSearch",
     "Sequence",
     "SharingError",
+    "SklearnTuner",
     "SuccessiveHalving",
     "Tuner",
     "TunerError",
@@ -102,9 +116,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES and name not in _SUBMODULES:
+    if name not in (*_MODULES, *_SUBMODULES, *_THEIRS, *_THEIR_SUBMODULES):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
+        if name in _THEIRS:
+            return getattr(importlib.import_module("keras_tuner"), name)
+        if name in _THEIR_SUBMODULES:
+            return importlib.import_module(f"keras_tuner.{name}")
         if name in _SUBMODULES:
             return importlib.import_module(f"{__name__}.{name}")
         return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -44,6 +44,7 @@ class Roles:
         data: Those that the data set is made with.
         settings: Settings of the optimizer by hyper-parameter.
         hooks: The user's own functions.
+        tried: For which models, by the configuration that is built in, this was tried out.
     """
 
     rate: str | None = None
@@ -51,10 +52,15 @@ class Roles:
     data: tuple[str, ...] = ()
     settings: dict[str, str] = dataclasses.field(default_factory=dict)
     hooks: dict[str, Apply] = dataclasses.field(default_factory=dict)
+    tried: frozenset[Config] = frozenset()
 
     def assign(self, name: str, applies_to: str | Apply | None) -> None:
         """Gives a hyper-parameter its role: what the user said, or what its name says."""
-        role = applies_to if applies_to is not None else _by_name(name)
+        role = _role(name, applies_to)
+        if role == "batch_size" and self.batch not in (None, name):
+            raise InvalidSequenceError(
+                f"expected one batch size, got {self.batch!r} and {name!r}. Use one name for both."
+            )
         if callable(role):
             self.hooks[name] = role
         elif role == "learning_rate":
@@ -69,6 +75,20 @@ class Roles:
             raise InvalidSequenceError(
                 f"expected `applies_to` of {name!r} to be 'learning_rate', 'batch_size', 'data', 'model', a setting of the "
                 f"optimizer ({', '.join(_SETTINGS)}) or a function, got {role!r}."
+            )
+
+    def require(self, name: str, applies_to: str | Apply | None) -> None:
+        """Refuses what was not known when the roles were given and would have no effect.
+
+        Raises:
+            InvalidSequenceError: The hyper-parameter concerns the data, or has a function of its own.
+        """
+        role = _role(name, applies_to)
+        known = {self.batch, *self.data, *self.hooks}
+        if name not in known and (callable(role) or role in ("batch_size", "data")):
+            raise InvalidSequenceError(
+                f"expected to know of the sequence {name!r} before the search, got it from a build function that asks for it "
+                "only with certain values of others. Ask for it in each build, or within hp.conditional_scope()."
             )
 
     def drop(self, name: str) -> None:
@@ -113,6 +133,10 @@ class Roles:
         for name, hook in self.hooks.items():
             if name in values:
                 hook(model, values[name])
+
+
+def _role(name: str, applies_to: str | Apply | None) -> str | Apply:
+    return applies_to if applies_to is not None else _by_name(name)
 
 
 def _by_name(name: str) -> str:

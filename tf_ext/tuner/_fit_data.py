@@ -70,7 +70,15 @@ class FitData:
         parts = self.validation
         if not isinstance(parts, tuple | list) or not 2 <= len(parts) <= 3 or not _are_arrays(parts):
             return None
-        return _Batches(tf.nest.map_structure(np.asarray, tuple(part for part in parts if part is not None)))
+        return _Batches(_arrays(tuple(part for part in parts if part is not None)))
+
+    @property
+    def reads_once(self) -> str | None:
+        """Of what kind the validation data are, where they can be read once or by parts, so that a copy is no beginning."""
+        parts = self.validation
+        if parts is None or self._validation_arrays or isinstance(parts, tuple | list):
+            return None
+        return None if isinstance(parts, tf.data.Dataset | keras.utils.PyDataset) else type(parts).__name__
 
 
 def source_of(arguments: Mapping[str, Any]) -> FitData:
@@ -86,6 +94,8 @@ def source_of(arguments: Mapping[str, Any]) -> FitData:
     x, y, weight = rest.pop("x", None), rest.pop("y", None), rest.pop("sample_weight", None)
     batch, shuffle, steps = rest.pop("batch_size", None), rest.pop("shuffle", True), rest.pop("steps_per_epoch", None)
     split, validation = rest.pop("validation_split", 0.0), rest.pop("validation_data", None)
+    if isinstance(x, EpochData | DatasetFn | tf.data.Dataset | keras.utils.PyDataset):
+        _refuse_beside(x, {"y": y, "sample_weight": weight, "validation_split": split or None, "batch_size": batch})
     if isinstance(x, EpochData | DatasetFn):
         return FitData(x, validation, rest)
     if isinstance(x, tf.data.Dataset):
@@ -95,7 +105,7 @@ def source_of(arguments: Mapping[str, Any]) -> FitData:
     if x is None or not _are_arrays((x, y, weight)):
         given = {"x": x, "y": y, "sample_weight": weight, "batch_size": batch, "steps_per_epoch": steps}
         return FitData(OnceOnly({k: v for k, v in given.items() if v is not None}), validation, rest)
-    parts = tf.nest.map_structure(np.asarray, (x,) if y is None else (x, y) if weight is None else (x, y, weight))
+    parts = _arrays((x,) if y is None else (x, y) if weight is None else (x, y, weight))
     if split and validation is None:
         parts, validation = _split(parts, split)
     return FitData(EpochData(parts, batch_size=batch, shuffle=bool(shuffle), seed=None, steps=steps), validation, rest)
@@ -124,6 +134,21 @@ def _split(parts: tuple[Any, ...], split: float) -> tuple[tuple[Any, ...], tuple
     if not 0 < at < count:
         raise ValueError(f"expected `validation_split` to leave data on both sides, got {split} of {count} examples.")
     return tf.nest.map_structure(lambda a: a[:at], parts), tf.nest.map_structure(lambda a: a[at:], parts)
+
+
+def _refuse_beside(x: Any, given: Mapping[str, Any]) -> None:
+    """What `fit` refuses beside data that come in batches would otherwise be passed over in silence."""
+    beside = [name for name, value in given.items() if value is not None]
+    if beside:
+        raise ValueError(
+            f"expected data of type {type(x).__name__} to say all about the batches, got `{'` and `'.join(beside)}` as well. "
+            "Put targets, weights and the batch size into the data, and give `validation_data` instead of a split."
+        )
+
+
+def _arrays(parts: Any) -> Any:
+    """Arrays in the same structure, its lists as tuples: `tf.data` would stack what is in a list."""
+    return keras.tree.lists_to_tuples(tf.nest.map_structure(np.asarray, parts))
 
 
 def _are_arrays(parts: Any) -> bool:

@@ -23,7 +23,7 @@ from tf_ext.tuner.errors import InvalidSequenceError
 from tf_ext.tuner.segments import Config, Path, Scalar, path_of
 from tf_ext.tuner.segments import Sequence as ValueSequence
 
-__all__ = ["bind_fit", "check_objective", "context_of", "find_roles", "path_for"]
+__all__ = ["bind_fit", "check_objective", "context_of", "find_roles", "is_sequence", "path_for"]
 
 _ALTERNATIVES = 3
 
@@ -52,11 +52,11 @@ def path_for(hp: keras_tuner.HyperParameters, epochs: int, extra: Mapping[str, S
     values: dict[str, Scalar | ValueSequence] = dict(extra or {})
     for name, value in hp.values.items():
         if not name.startswith("tuner/") and value is not None:
-            values[name] = ValueSequence.parse(value) if _is_sequence(hp, name, value) else value
+            values[name] = ValueSequence.parse(value) if is_sequence(hp, name, value) else value
     return path_of(values, epochs)
 
 
-def _is_sequence(hp: keras_tuner.HyperParameters, name: str, value: Any) -> bool:
+def is_sequence(hp: keras_tuner.HyperParameters, name: str, value: Any) -> bool:
     """Whether a text is a sequence: it looks like one, and so do all choices, or the parameter is a number otherwise."""
     if not ValueSequence.is_text(value):
         return False
@@ -65,7 +65,7 @@ def _is_sequence(hp: keras_tuner.HyperParameters, name: str, value: Any) -> bool
     return all(ValueSequence.is_text(choice) or not isinstance(choice, str) for choice in choices)
 
 
-def find_roles(job: Job, config: Config, spaces: Mapping[str, Sequence[Any]]) -> tuple[Roles, keras.Model]:
+def find_roles(job: Job, configs: Sequence[Config], spaces: Mapping[str, Sequence[Any]]) -> tuple[Roles, keras.Model]:
     """What each hyper-parameter is applied to, tried out on built models.
 
     A name such as `learning_rate` is a guess: a build function may scale it, or use it for something else besides. So the
@@ -73,28 +73,58 @@ def find_roles(job: Job, config: Config, spaces: Mapping[str, Sequence[Any]]) ->
 
     Args:
         job: The job; its roles are not used.
-        config: That of some trial at its beginning.
+        configs: Those of some trials at their beginning, in which all hyper-parameters occur that are known.
         spaces: Values that each hyper-parameter may have.
 
     Returns:
-        The roles, and the model as built with `config`.
+        The roles, and the model as built with the first configuration.
 
     Raises:
-        InvalidSequenceError: `applies_to` says what is not so.
+        InvalidSequenceError: `applies_to` says what is not so, or what nothing would come of.
     """
-    roles = Roles()
+    roles, seen = Roles(), set[str]()
     with schedules.recording() as uses:
-        model = job.build(config, 0)
+        model = job.build(configs[0], 0)
+    _add_roles(job, roles, configs[0], spaces, uses, model, seen)
+    roles.tried = frozenset([roles.built_in(configs[0])])
+    for config in configs[1:]:
+        if seen.issuperset(name for name, _ in config):
+            continue
+        with schedules.recording() as uses:
+            try:
+                other = job.build(config, 0)
+            except Exception:  # a trial that has these values will say so
+                logging.info("No model can be built with %s.", dict(config))
+                continue
+        _add_roles(job, roles, config, spaces, uses, other, seen)
+    roles.tried = frozenset([roles.built_in(configs[0])])
+    _refuse_without_effect(job, roles)
+    return roles, model
+
+
+def _add_roles(
+    job: Job,
+    roles: Roles,
+    config: Config,
+    spaces: Mapping[str, Sequence[Any]],
+    uses: Sequence[schedules.Use],
+    model: keras.Model,
+    seen: set[str],
+) -> None:
+    """Adds the roles of those hyper-parameters of a configuration that were not seen before."""
     said = {use.name: use.applies_to for use in uses}
-    for name, value in config:
-        if name in said:
-            roles.assign(name, said[name])
-        elif isinstance(value, float):
-            guess = Roles()
-            guess.assign(name, None)
-            if guess.rate or guess.settings:
-                roles.assign(name, None)
-    for name in [n for n in (roles.rate, *roles.settings) if n is not None]:
+    new = [name for name, _ in config if name not in seen]
+    seen.update(new)
+    for name in new:
+        guess = Roles()
+        guess.assign(name, said.get(name))
+        if guess.rate and roles.rate:
+            continue  # a second one: models are built anew for it
+        if name in said or (isinstance(dict(config)[name], float) and (guess.rate or guess.settings)):
+            roles.assign(name, said.get(name))
+        elif guess.batch and isinstance(dict(config)[name], int) and job.data.source.takes_batch_size:
+            roles.assign(name, None)
+    for name in [n for n in (roles.rate, *roles.settings) if n is not None and n in new]:
         if name in roles.fits(model, config) or not _only_that(job, roles, config, name, spaces.get(name, ()), model):
             if isinstance(said.get(name), str):
                 raise InvalidSequenceError(
@@ -102,7 +132,20 @@ def find_roles(job: Job, config: Config, spaces: Mapping[str, Sequence[Any]]) ->
                     "another value, or something else depends on it. Use applies_to='model', or leave it out."
                 )
             roles.drop(name)
-    return roles, model
+
+
+def _refuse_without_effect(job: Job, roles: Roles) -> None:
+    """Refuses hyper-parameters that concern the data where the data do not take them."""
+    source = job.data.source
+    taken = getattr(source, "wanted", ())
+    lost = [name for name in roles.data if name not in taken]
+    if roles.batch is not None and not source.takes_batch_size:
+        lost.append(roles.batch)
+    if lost:
+        raise InvalidSequenceError(
+            f"expected data that are made with {' and '.join(map(repr, lost))}, got {source.kind}. Give "
+            "tuner.data.dataset_fn() a function with parameters of these names; the batch size of arrays changes by itself."
+        )
 
 
 def _only_that(job: Job, roles: Roles, config: Config, name: str, values: Sequence[Any], model: keras.Model) -> bool:
@@ -129,12 +172,17 @@ def check_objective(job: Job, model: keras.Model, config: Config) -> None:
     Raises:
         keras_tuner.errors.FatalValueError: It will not.
     """
+    own_step = getattr(type(model), "train_step", None) is not keras.Model.train_step
+    if own_step and job.data.validation is None:
+        return  # only training tells what it reports; the first epoch is looked at
     data_config = job.roles.data_config(config)
     arguments = job.data.source.fit_arguments(0, 1, job.seed, data_config)
     if isinstance(arguments["x"], tf.data.Dataset):
         # In the form in which `fit` will see it, so that the function that is traced here serves there.
         arguments = {"x": arguments["x"].take(1)}
     logs = model.evaluate(**arguments, steps=1, verbose=0, return_dict=True)
+    if own_step and not _is_of_validation(job.objective):
+        return
     names = set(logs) | ({f"val_{name}" for name in logs} if job.data.validation is not None else set())
     if not job.objective.has_value(dict.fromkeys(names, 0.0)) and not job.callbacks:
         raise keras_tuner.errors.FatalValueError(
@@ -142,6 +190,11 @@ def check_objective(job: Job, model: keras.Model, config: Config) -> None:
             f"{sorted(names)}. Name one of these, compile the model with it"
             + ("." if job.data.validation is not None else ", or give validation data.")
         )
+
+
+def _is_of_validation(objective: keras_tuner.Objective) -> bool:
+    parts = getattr(objective, "objectives", [objective])
+    return all(part.name.startswith("val_") for part in parts)
 
 
 def context_of(job: Job, project: str) -> tuple[str, dict[str, Any]]:

@@ -11,6 +11,7 @@ import keras_tuner
 import numpy as np
 from keras_tuner.engine.trial import Trial, TrialStatus
 
+from tf_ext.tuner._discovery import Discovery
 from tf_ext.tuner._display import Display
 from tf_ext.tuner._engine import EXECUTION, Answer, Engine
 from tf_ext.tuner._preparing import path_for
@@ -56,6 +57,7 @@ class Search:
         executions: Executions of each trial.
         tuner: Told about the begin and the end of each trial.
         display: Shown what happens.
+        discovery: What finds hyper-parameters that only some trials have.
     """
 
     def __init__(
@@ -70,11 +72,12 @@ class Search:
         executions: int,
         tuner: Any,
         display: Display,
+        discovery: Discovery,
     ) -> None:
         self._oracle, self._engine, self._plan = oracle, engine, plan
         self._study, self._context = study, context
         self._epochs, self._executions = epochs, executions
-        self._tuner, self._display = tuner, display
+        self._tuner, self._display, self._discovery = tuner, display, discovery
         self._open: dict[str, _Open] = {}
         self._resumable: dict[str, dict[int, Path]] = {}
         self._exhausted = False
@@ -139,6 +142,8 @@ class Search:
         return opened
 
     def _begin(self, trial: Trial, slot: int) -> _Open:
+        if self._discovery.look(trial.hyperparameters):
+            self._oracle.update_space(trial.hyperparameters)
         entry = self._open[trial.trial_id] = _Open(trial, slot, {}, set())
         try:
             self._ask(entry, self._oracle.first_target(trial, self._epochs))
@@ -230,7 +235,7 @@ class Search:
             logs.setdefault(self._oracle.objective.name, float(self._oracle.objective.get_value(logs)))
             found.append(logs)
             steps.append(best[1])
-        names = found[0]
+        names = [name for name in found[0] if all(name in logs for logs in found)]  # some epochs are not validated
         return {name: float(np.mean([logs[name] for logs in found])) for name in names}, int(np.mean(steps))
 
     def _release_resumable(self) -> None:

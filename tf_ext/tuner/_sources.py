@@ -28,10 +28,12 @@ class Source(abc.ABC):
     Attributes:
         inexact: Why the order of the data cannot be reproduced, or None if it can.
         takes_batch_size: Whether a batch size can be chosen.
+        kind: What it is to who reads a message.
     """
 
     inexact: str | None = None
     takes_batch_size: bool = True
+    kind: str = "arrays"
 
     @abc.abstractmethod
     def fit_arguments(self, start: int, end: int, seed: int, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,9 +60,14 @@ class EpochData(Source):
         lengths = {len(leaf) for leaf in tf.nest.flatten(tree)}
         if len(lengths) != 1 or not min(lengths):
             raise ValueError(f"expected arrays of one length, at least 1, got the lengths {sorted(lengths)}.")
+        for name, number in (("batch_size", batch_size), ("steps_per_epoch", steps)):
+            if number is not None and (int(number) != number or number < 1):
+                raise ValueError(
+                    f"expected `{name}` to be a whole number from 1 on, or to be left out, got {number!r}."
+                )
         self._tree = tree
         self._count = lengths.pop()
-        self._batch = batch_size or DEFAULT_BATCH
+        self._batch = DEFAULT_BATCH if batch_size is None else int(batch_size)
         self._shuffle, self._seed, self._steps = shuffle, seed, steps
         self._pipelines: dict[tuple[int, int], tuple[tf.Variable, tf.data.Dataset]] = {}
 
@@ -144,6 +151,7 @@ class DatasetFn(Source):
 
     def __init__(self, function: Callable[..., tf.data.Dataset], key: str | None) -> None:
         self._function, self._key = function, key
+        self.kind = f"a function of {', '.join(inspect.signature(function).parameters)}"
         self.wanted = tuple(inspect.signature(function).parameters)[2:]
         self.takes_batch_size = "batch_size" in self.wanted
 
@@ -175,8 +183,15 @@ class PlainDataset(Source):
     """A `tf.data.Dataset`, iterated anew for each epoch."""
 
     takes_batch_size = False
+    kind = "a tf.data.Dataset"
 
     def __init__(self, dataset: tf.data.Dataset, steps: int | None) -> None:
+        batches = int(dataset.cardinality())
+        if batches == 0 or (batches == tf.data.INFINITE_CARDINALITY and steps is None):
+            raise ValueError(
+                f"expected a tf.data.Dataset with an end, and at least one batch before it, got one that has "
+                f"{'none' if batches == 0 else 'no end'}. Look at what it is made of, or take(n) of it."
+            )
         self._dataset, self._steps = dataset, steps
         self._graph = _graph_of(dataset)
         if steps is not None:
@@ -207,6 +222,7 @@ class PlainPyDataset(Source):
     """A `keras.utils.PyDataset`, its batches in an order that is a function of seed and epoch."""
 
     takes_batch_size = False
+    kind = "a PyDataset"
 
     def __init__(self, dataset: keras.utils.PyDataset, shuffle: bool) -> None:
         self._dataset, self._shuffle = dataset, shuffle

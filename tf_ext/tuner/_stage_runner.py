@@ -13,7 +13,9 @@ import keras_tuner
 
 from tf_ext.checkpoint.cache import StateCache
 from tf_ext.checkpoint.keras import ResumeCallbacks, State, capture, restore
+from tf_ext.tuner import schedules
 from tf_ext.tuner._applying import move_state, set_learning_rate
+from tf_ext.tuner._branches import Branches
 from tf_ext.tuner._job import Job, StageResult, StageTask
 from tf_ext.tuner._recorder import Recorder
 from tf_ext.tuner.segments import Config
@@ -58,6 +60,7 @@ class StageRunner:
 
     def __init__(self, job: Job, states: StateCache) -> None:
         self._job, self._states = job, states
+        self._branches = Branches(job)
         self._models: collections.OrderedDict[tuple[int, Config], _Loaded] = collections.OrderedDict()
         self.builds = 0
 
@@ -78,11 +81,11 @@ class StageRunner:
 
     def _prepare(self, task: StageTask) -> tuple[_Loaded, State | None]:
         """Gets a model with the state and the settings with which the stage begins; and the state of callbacks."""
-        roles = self._job.roles
         if task.before is None:
             loaded, state = self._begin(task)
         else:
             loaded, state = self._go_on(task)
+        roles = self._branches.roles(task.config)
         settings = roles.settings_of(task.config)
         if loaded.settings != settings:
             roles.set(loaded.model, task.config)
@@ -91,9 +94,9 @@ class StageRunner:
             if roles.hooks:
                 loaded.model.test_function = None  # they may have changed the loss
             loaded.settings = settings
-        before = dict(task.before or ())
-        if roles.rate is not None and before.get(roles.rate) != dict(task.config).get(roles.rate):
-            set_learning_rate(loaded.model, dict(task.config)[roles.rate])
+        before, now = dict(task.before or ()), dict(task.config)
+        if roles.rate in now and before.get(str(roles.rate)) != now[str(roles.rate)]:
+            set_learning_rate(loaded.model, now[str(roles.rate)])
         return loaded, state
 
     def _begin(self, task: StageTask) -> tuple[_Loaded, State | None]:
@@ -103,25 +106,30 @@ class StageRunner:
 
     def _go_on(self, task: StageTask) -> tuple[_Loaded, State | None]:
         assert task.before is not None and task.state is not None
-        roles, now = self._job.roles, self._models.get(self._key(task))
-        moves = roles.built_in(task.before) != roles.built_in(task.config)
-        if not moves and now is not None and now.at == task.state:
+        now = self._models.get(self._key(task))
+        if not self._moves(task) and now is not None and now.at == task.state:
             return now, now.state
         state, metadata = self._states.get_with_metadata(task.state)
         loaded = self._model(task)
+        roles, moves = self._branches.roles(task.config), self._moves(task)  # known better once the model is built
         if moves:
             # The model at hand may have been trained, with another learning rate: what is not moved is to be as built.
             restore(loaded.model, loaded.initial)
-            if roles.rate is not None:
-                set_learning_rate(loaded.model, dict(task.config)[roles.rate])
+            if roles.rate in dict(task.config):
+                set_learning_rate(loaded.model, dict(task.config)[str(roles.rate)])
             rate = float(_rate_as_built(loaded.initial))
             rate_changed = roles.rate is None and rate != metadata.get("rate_as_built", rate)
             state = move_state(state, loaded.model, rate_changed=rate_changed)
         restore(loaded.model, state)
         return loaded, state
 
+    def _moves(self, task: StageTask) -> bool:
+        """Whether the stage begins with another model than the one before it."""
+        roles = self._branches.roles(task.config)
+        return roles.built_in(task.before or ()) != roles.built_in(task.config)
+
     def _key(self, task: StageTask) -> tuple[int, Config]:
-        return task.execution, self._job.roles.built_in(task.config)
+        return task.execution, self._branches.roles(task.config).built_in(task.config)
 
     def _model(self, task: StageTask) -> _Loaded:
         """The model that is built with the configuration of a stage: one at hand, or a new one."""
@@ -130,14 +138,21 @@ class StageRunner:
             while self._models and not self._room():  # before the next is built, for the sake of memory
                 self._models.popitem(last=False)
                 gc.collect()
-            self._models[key] = self._prepared(key) or self._built(task, key)
+            loaded = self._prepared(key) or self._built(task)
+            key = loaded.key
+            self._models[key] = loaded
         self._models.move_to_end(key)
         return self._models[key]
 
-    def _built(self, task: StageTask, key: tuple[int, Config]) -> _Loaded:
-        model = self._job.build(task.config, task.execution)
+    def _built(self, task: StageTask) -> _Loaded:
+        with schedules.recording() as uses:
+            model = self._job.build(task.config, task.execution)
         self.builds += 1
-        return _Loaded(model, key, capture(model), self._job.roles.settings_of(task.config), {})
+        for use in uses:
+            self._job.roles.require(use.name, use.applies_to)
+        self._branches.check(model, task.config)
+        settings = self._branches.roles(task.config).settings_of(task.config)
+        return _Loaded(model, self._key(task), capture(model), settings, {})
 
     def _prepared(self, key: tuple[int, Config]) -> _Loaded | None:
         """The model that was built before the search, if it will do: it has traced its test function already."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 from tf_ext.errors import TfExtError
 
 __all__ = [
@@ -46,3 +49,10 @@ class CorruptedPlanError(TunerError):
 
 class WorkerLostError(TunerError, RuntimeError):
     """Workers died again and again while they ran one stage."""
+
+
+def __getattr__(name: str) -> Any:
+    # Keras Tuner's exceptions, such as `FailedTrialError`, under the name under which a ported program looks for them.
+    if name in ("FailedTrialError", "FatalError", "FatalRuntimeError", "FatalTypeError", "FatalValueError"):
+        return getattr(importlib.import_module("keras_tuner.errors"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,11 +9,13 @@ from typing import Any
 
 import keras
 import keras_tuner
+import numpy as np
 from absl import logging
 from keras_tuner.engine.trial import Trial
 
 from tf_ext.checkpoint.keras import capture, unknown_callbacks
 from tf_ext.tuner import _best, _preparing
+from tf_ext.tuner._discovery import Discovery
 from tf_ext.tuner._display import Display
 from tf_ext.tuner._engine import Engine
 from tf_ext.tuner._fit_data import FitData, require_exact, source_of
@@ -27,7 +29,7 @@ from tf_ext.tuner.errors import PlanMismatchError, SharingError
 from tf_ext.tuner.executors import Executor, InProcessExecutor, LocalExecutor
 from tf_ext.tuner.oracles import StagedOracle, StageOracle
 from tf_ext.tuner.plan import Plan
-from tf_ext.tuner.segments import Path, Sequence
+from tf_ext.tuner.segments import Config, Path, Sequence
 
 __all__ = ["Tuner"]
 
@@ -206,11 +208,14 @@ class Tuner(keras_tuner.Tuner):
             reasons.append("no objective is named")
         if arguments.get("initial_epoch"):
             reasons.append("`initial_epoch` is given")
-        source = source_of(
-            {name: value for name, value in arguments.items() if name not in ("epochs", "callbacks")}
-        ).source
-        if isinstance(source, OnceOnly):
-            reasons.append(str(source.inexact))
+        x = arguments.get("x")
+        if x is not None or not reasons:  # a training of one's own may do without
+            _require_data(x)
+            data = source_of({name: value for name, value in arguments.items() if name not in ("epochs", "callbacks")})
+            if isinstance(data.source, OnceOnly):
+                reasons.append(str(data.source.inexact))
+            if data.reads_once:
+                reasons.append(f"validation data of type {data.reads_once} go on where the last validation ended")
         callbacks = TensorBoardLogs.others(arguments.get("callbacks") or [])
         reasons += [
             f"it is not known what the callback {name} learns (give it get_state() and set_state(state))"
@@ -219,14 +224,15 @@ class Tuner(keras_tuner.Tuner):
         return reasons
 
     def _begin_search(self, arguments: dict[str, Any], display: Display) -> tuple[Search, Plan]:
-        epochs = int(arguments.pop("epochs", 1))
+        epochs = _whole_epochs(arguments.pop("epochs", 1))
         given = list(arguments.pop("callbacks", None) or [])
         self._boards = TensorBoardLogs(self, given)
         job = self._job(source_of(arguments), TensorBoardLogs.others(given))
         require_exact(job.data.source, self._exact, logging.warning)
         self._require_one_replica()
-        config, candidates = self._starting_point(epochs)
-        job.roles, model = _preparing.find_roles(job, config, candidates)
+        configs, candidates = self._starting_points()
+        config = configs[0]
+        job.roles, model = _preparing.find_roles(job, configs, candidates)
         job.prepared = Prepared(config, model, capture(model))
         _preparing.check_objective(job, model, config)
         self._last_job = job
@@ -269,6 +275,7 @@ class Tuner(keras_tuner.Tuner):
             executions=self._executions,
             tuner=self,
             display=display,
+            discovery=Discovery(job, config),
         )
         return search, plan
 
@@ -314,18 +321,30 @@ class Tuner(keras_tuner.Tuner):
             strategy=self.distribution_strategy,
         )
 
-    def _starting_point(self, epochs: int) -> tuple[Any, dict[str, list[Any]]]:
-        """The first configuration of the default trial, and the values that each hyper-parameter may have."""
+    def _starting_points(self) -> tuple[list[Config], dict[str, list[Any]]]:
+        """First configurations of trials, and the values that each hyper-parameter may have.
+
+        The default trial is the first; others follow, so that each hyper-parameter is active in one.
+        """
         hp = self.oracle.get_space()
-        values = {entry.name: entry.default for entry in hp.space if hp.is_active(entry)}
-        hp.values = {**values, **hp.values}
-        config = _preparing.path_for(hp, 1)[0].config
+        given, seen, configs = dict(hp.values), set[str](), []
+        for entry in [None, *hp.space]:
+            if entry is not None and entry.name in seen:
+                continue
+            wanted = {c.name: c.values[0] for c in (entry.conditions if entry is not None else [])}
+            hp.values = {}
+            for each in hp.space:
+                if hp.is_active(each):
+                    hp.values.setdefault(each.name, wanted.get(each.name, each.default))
+            hp.values = {**hp.values, **({} if entry is not None else given)}
+            seen |= set(hp.values)
+            configs.append(_preparing.path_for(hp, 1)[0].config)
         candidates: dict[str, list[Any]] = {}
         for entry in hp.space:
             for value in getattr(entry, "values", [entry.default]):
                 is_text = Sequence.is_text(value)
                 candidates.setdefault(entry.name, []).extend([Sequence.parse(value)] if is_text else [value])
-        return config, candidates
+        return configs, candidates
 
     # --- what was found ----------------------------------------------------------------------------------------------
 
@@ -345,6 +364,20 @@ class Tuner(keras_tuner.Tuner):
             job = self._last_job or self._job(FitData(NoData(), None, {}), [])
             job.build_config = plan.description(records[0].context).get("build_config")
             return _best.load(job, plan, trial, records)
+
+
+def _require_data(x: Any) -> None:
+    if x is None or (isinstance(x, list | tuple) and all(isinstance(v, bool | int | float | list) for v in x)):
+        raise ValueError(
+            "expected training data: arrays, a tf.data.Dataset, a PyDataset, a generator or what tuner.data makes, got "
+            f"{'none' if x is None else f'a {type(x).__name__} of numbers; make an array of it with numpy.asarray'}."
+        )
+
+
+def _whole_epochs(epochs: Any) -> int:
+    if not isinstance(epochs, int | float | np.number) or int(epochs) != epochs or epochs < 1:
+        raise ValueError(f"expected `epochs` to be a whole number from 1 on, got {epochs!r}.")
+    return int(epochs)
 
 
 def _tell_of_journal(directory: Any, project_name: str | None, overwrite: bool) -> None:
