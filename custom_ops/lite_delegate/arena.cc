@@ -1,5 +1,6 @@
 #include "custom_ops/lite_delegate/arena.h"
 
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -25,19 +26,20 @@ void Arena::Free::operator()(void* block) const { std::free(block); }
 
 Arena::Arena(const std::vector<std::size_t>& sizes) : size_(0) {
   for (const std::size_t size : sizes) size_ += Rounded(size);
-  void* block = nullptr;
-  if (posix_memalign(&block, kLiteRtAlignment, size_ + kLiteRtAlignment) != 0) throw std::bad_alloc();
-  block_.reset(block);
-  // A piece may leave a tensor unwritten where its bundle is wrong: then it is zero, and not what another request left.
-  std::memset(block, 0, size_);
-  auto* next = static_cast<char*>(block);
+  // A piece may leave a tensor unwritten where its bundle is wrong: then it is zero, and not what another request left. Cleared
+  // memory comes from the system untouched, and tensors that no piece uses never take any.
+  block_.reset(std::calloc(1, size_ + 2 * kLiteRtAlignment));
+  if (block_ == nullptr) throw std::bad_alloc();
+  const auto address = reinterpret_cast<std::uintptr_t>(block_.get());
+  begin_ = static_cast<char*>(block_.get()) + (kLiteRtAlignment - address % kLiteRtAlignment) % kLiteRtAlignment;
+  char* next = begin_;
   for (const std::size_t size : sizes) {
     places_.push_back(next);
     next += Rounded(size);
   }
 }
 
-void Arena::CopyFrom(const Arena& other) { std::memcpy(block_.get(), other.block_.get(), size_); }
+void Arena::CopyFrom(const Arena& other) { std::memcpy(begin_, other.begin_, size_); }
 
 std::unique_ptr<Arena> Arenas::Take() {
   {

@@ -24,6 +24,7 @@ class Arena {
     void operator()(void* block) const;
   };
   std::unique_ptr<void, Free> block_;
+  char* begin_ = nullptr;
   std::size_t size_;
   std::vector<void*> places_;
 };

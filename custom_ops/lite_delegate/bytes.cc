@@ -18,7 +18,8 @@ Bytes::~Bytes() {
 }
 
 std::shared_ptr<const Bytes> Bytes::Map(const std::string& path, std::string* error) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Of a pipe nobody need ever write the other end.
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
     *error = path + " cannot be read: " + std::strerror(errno);
     return nullptr;

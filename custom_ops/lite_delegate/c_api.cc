@@ -32,16 +32,19 @@ TfExtLiteStatus Guarded(Body body) {
   }
 }
 
+// A copy: a call that waits keeps the engine while another thread deletes it.
+std::shared_ptr<Engine> Of(const TfExtLiteEngine* engine) { return engine->engine; }
+
 TfExtLiteStatus NoEngine() { return Fail(kTfExtLiteInvalidArgument, "An engine was expected, but a null pointer came."); }
 
 TfExtLiteStatus Add(TfExtLiteEngine* engine, std::unique_ptr<Bundle> bundle, TfExtLiteStatus status, const std::string& error,
                     int32_t* model) {
   if (bundle == nullptr) return Fail(status, error + ".");
-  return engine->engine->AddModel(std::move(bundle), model);
+  return Of(engine)->AddModel(std::move(bundle), model);
 }
 
 TfExtLiteStatus Describe(const TfExtLiteEngine* engine, int32_t model, int32_t index, bool input, TfExtLiteTensor* tensor) {
-  const Bundle* bundle = engine == nullptr ? nullptr : engine->engine->bundle(model);
+  const Bundle* bundle = engine == nullptr ? nullptr : Of(engine)->bundle(model);
   if (bundle == nullptr || tensor == nullptr) {
     return Fail(kTfExtLiteNotFound, "There is no model " + std::to_string(model) + ".");
   }
@@ -55,7 +58,7 @@ TfExtLiteStatus Describe(const TfExtLiteEngine* engine, int32_t model, int32_t i
   return kTfExtLiteOk;
 }
 
-TfExtLiteStatus Start(TfExtLiteEngine* engine, int32_t model, const TfExtLiteBuffer* inputs, size_t num_inputs,
+TfExtLiteStatus Start(Engine& engine, int32_t model, const TfExtLiteBuffer* inputs, size_t num_inputs,
                       const TfExtLiteBuffer* outputs, size_t num_outputs, const TfExtLiteRequestOptions* options,
                       TfExtLiteCallback callback, void* user, TfExtLiteJob* job) {
   tf_ext::lite::Request request{model, inputs, num_inputs, outputs, num_outputs, {}, callback, user};
@@ -75,7 +78,7 @@ TfExtLiteStatus Start(TfExtLiteEngine* engine, int32_t model, const TfExtLiteBuf
       request.options.deadline = tf_ext::lite::Now() + options->slo_us;
     }
   }
-  return engine->engine->Submit(request, job);
+  return engine.Submit(request, job);
 }
 
 char* Copied(const std::string& text) {
@@ -110,11 +113,9 @@ TfExtLiteStatus TfExtLiteEngineCreate(const char* const* keys, const char* const
 
 void TfExtLiteEngineDelete(TfExtLiteEngine* engine) {
   if (engine == nullptr) return;
-  Guarded([&] {
-    engine->engine->Stop();
-    return kTfExtLiteOk;
-  });
-  delete engine;
+  const TfExtLiteStatus status = Guarded([&] { return Of(engine)->Stop(); });
+  // One that could not be stopped is kept: its threads go on.
+  if (status == kTfExtLiteOk) delete engine;
 }
 
 TfExtLiteStatus TfExtLiteAddModel(TfExtLiteEngine* engine, const char* path, int32_t* model) {
@@ -151,12 +152,12 @@ TfExtLiteStatus TfExtLiteAddModelFromDescriptor(TfExtLiteEngine* engine, int fd,
 }
 
 int32_t TfExtLiteInputCount(const TfExtLiteEngine* engine, int32_t model) {
-  const Bundle* bundle = engine == nullptr ? nullptr : engine->engine->bundle(model);
+  const Bundle* bundle = engine == nullptr ? nullptr : Of(engine)->bundle(model);
   return bundle == nullptr ? -1 : static_cast<int32_t>(bundle->inputs().size());
 }
 
 int32_t TfExtLiteOutputCount(const TfExtLiteEngine* engine, int32_t model) {
-  const Bundle* bundle = engine == nullptr ? nullptr : engine->engine->bundle(model);
+  const Bundle* bundle = engine == nullptr ? nullptr : Of(engine)->bundle(model);
   return bundle == nullptr ? -1 : static_cast<int32_t>(bundle->outputs().size());
 }
 
@@ -169,17 +170,18 @@ TfExtLiteStatus TfExtLiteOutput(const TfExtLiteEngine* engine, int32_t model, in
 }
 
 TfExtLiteStatus TfExtLiteWarmUp(TfExtLiteEngine* engine, int32_t model) {
-  return Guarded([&] { return engine == nullptr ? NoEngine() : engine->engine->WarmUp(model); });
+  return Guarded([&] { return engine == nullptr ? NoEngine() : Of(engine)->WarmUp(model); });
 }
 
 TfExtLiteStatus TfExtLiteRequest(TfExtLiteEngine* engine, int32_t model, const TfExtLiteBuffer* inputs, size_t num_inputs,
                                  const TfExtLiteBuffer* outputs, size_t num_outputs, const TfExtLiteRequestOptions* options) {
   return Guarded([&] {
     if (engine == nullptr) return NoEngine();
+    const std::shared_ptr<Engine> held = Of(engine);
     TfExtLiteJob job;
     const TfExtLiteStatus status =
-        Start(engine, model, inputs, num_inputs, outputs, num_outputs, options, nullptr, nullptr, &job);
-    return status == kTfExtLiteOk ? engine->engine->Wait(job, -1) : status;
+        Start(*held, model, inputs, num_inputs, outputs, num_outputs, options, nullptr, nullptr, &job);
+    return status == kTfExtLiteOk ? held->Wait(job, -1) : status;
   });
 }
 
@@ -190,17 +192,17 @@ TfExtLiteStatus TfExtLiteRequestAsync(TfExtLiteEngine* engine, int32_t model, co
   return Guarded([&] {
     TfExtLiteJob unused;
     if (engine == nullptr || (job == nullptr && callback == nullptr)) return NoEngine();
-    return Start(engine, model, inputs, num_inputs, outputs, num_outputs, options, callback, user,
+    return Start(*Of(engine), model, inputs, num_inputs, outputs, num_outputs, options, callback, user,
                  job == nullptr ? &unused : job);
   });
 }
 
 TfExtLiteStatus TfExtLiteWait(TfExtLiteEngine* engine, TfExtLiteJob job, int64_t timeout_us) {
-  return Guarded([&] { return engine == nullptr ? NoEngine() : engine->engine->Wait(job, timeout_us); });
+  return Guarded([&] { return engine == nullptr ? NoEngine() : Of(engine)->Wait(job, timeout_us); });
 }
 
 TfExtLiteStatus TfExtLiteCancel(TfExtLiteEngine* engine, TfExtLiteJob job) {
-  return Guarded([&] { return engine == nullptr ? NoEngine() : engine->engine->Cancel(job); });
+  return Guarded([&] { return engine == nullptr ? NoEngine() : Of(engine)->Cancel(job); });
 }
 
 TfExtLiteStatus TfExtLiteSetPolicy(TfExtLiteEngine* engine, const char* name) {
@@ -211,7 +213,7 @@ TfExtLiteStatus TfExtLiteSetPolicy(TfExtLiteEngine* engine, const char* name) {
       return Fail(kTfExtLiteNotFound, std::string("There is no policy '") + (name == nullptr ? "" : name) + "'; there are " +
                                           TfExtLitePolicies() + ".");
     }
-    engine->engine->SetPolicy(std::move(policy));
+    Of(engine)->SetPolicy(std::move(policy));
     return kTfExtLiteOk;
   });
 }
@@ -219,26 +221,26 @@ TfExtLiteStatus TfExtLiteSetPolicy(TfExtLiteEngine* engine, const char* name) {
 TfExtLiteStatus TfExtLiteSetPolicyCallback(TfExtLiteEngine* engine, TfExtLitePolicyCallback callback, void* user) {
   return Guarded([&] {
     if (engine == nullptr || callback == nullptr) return NoEngine();
-    engine->engine->SetPolicy(std::make_unique<tf_ext::lite::CallbackPolicy>(callback, user));
+    Of(engine)->SetPolicy(std::make_unique<tf_ext::lite::CallbackPolicy>(callback, user));
     return kTfExtLiteOk;
   });
 }
 
 char* TfExtLiteStatistics(TfExtLiteEngine* engine) {
   try {
-    return engine == nullptr ? nullptr : Copied(engine->engine->Statistics());
+    return engine == nullptr ? nullptr : Copied(Of(engine)->Statistics());
   } catch (const std::exception&) {
     return nullptr;
   }
 }
 
 void TfExtLiteSetTracing(TfExtLiteEngine* engine, int32_t enabled) {
-  if (engine != nullptr) engine->engine->tracer().SetEnabled(enabled != 0);
+  if (engine != nullptr) Of(engine)->tracer().SetEnabled(enabled != 0);
 }
 
 char* TfExtLiteTrace(TfExtLiteEngine* engine) {
   try {
-    return engine == nullptr ? nullptr : Copied(engine->engine->tracer().Json());
+    return engine == nullptr ? nullptr : Copied(Of(engine)->tracer().Json());
   } catch (const std::exception&) {
     return nullptr;
   }

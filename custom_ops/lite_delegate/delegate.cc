@@ -2,6 +2,7 @@
 //
 // Options: "bundle", the bundle of the interpreter's model; and those of TfExtLiteEngineCreate.
 
+#include <algorithm>
 #include <cstdarg>
 #include <exception>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "custom_ops/lite_delegate/last_error.h"
+#include "custom_ops/lite_delegate/litert.h"
 #include "custom_ops/lite_delegate/shared_engine.h"
 #include "custom_ops/lite_delegate/tf_ext_lite.h"
 #include "custom_ops/lite_delegate/tflite_abi.h"
@@ -63,16 +65,36 @@ bool Matches(TfLiteContext* context, const TfLiteIntArray& plan, const Bundle& b
   return true;
 }
 
+// Whether a tensor of the interpreter has the type and the size that the bundle was made for; an input has the very shape, while
+// outputs may be given theirs late.
+bool Fits(const TfLiteTensor& tensor, const TensorSpec& spec, bool input) {
+  const ElementType* type = FindElementType(spec.type);
+  if (tensor.bytes != spec.bytes || (type != nullptr && tensor.type != type->litert)) return false;
+  if (!input || tensor.dims == nullptr) return true;
+  return static_cast<std::size_t>(tensor.dims->size) == spec.shape.size() &&
+         std::equal(spec.shape.begin(), spec.shape.end(), tensor.dims->data);
+}
+
+std::string ShapeOf(const int* sizes, std::size_t rank) {
+  std::string text;
+  for (std::size_t i = 0; i < rank; ++i) text += (i == 0 ? "" : ", ") + std::to_string(sizes[i]);
+  return "[" + text + "]";
+}
+
 // Whether the interpreter's inputs and outputs have the sizes that the bundle was made for.
 bool SizesMatch(TfLiteContext* context, const Bundle& bundle, std::string* difference) {
   for (const std::vector<int>* tensors : {&bundle.inputs(), &bundle.outputs()}) {
     for (const int index : *tensors) {
       const TensorSpec& spec = bundle.tensors()[index];
       const bool there = static_cast<std::size_t>(spec.id) < context->tensors_size;
-      if (there && context->tensors[spec.id].bytes == spec.bytes) continue;
-      *difference = "tensor '" + spec.name + "' is expected to have " + std::to_string(spec.bytes) + " bytes, but has " +
-                    (there ? std::to_string(context->tensors[spec.id].bytes) : std::string("none")) +
-                    ". Inputs cannot be resized: shapes are fixed when a bundle is made. Make a bundle of the resized model.";
+      const TfLiteTensor* tensor = there ? &context->tensors[spec.id] : nullptr;
+      if (there && Fits(*tensor, spec, tensors == &bundle.inputs())) continue;
+      const bool shaped = there && tensor->dims != nullptr;
+      *difference = "tensor '" + spec.name + "' is expected to have the shape " + ShapeOf(spec.shape.data(), spec.shape.size()) +
+                    " and " + std::to_string(spec.bytes) + " bytes, but has " +
+                    (shaped ? ShapeOf(tensor->dims->data, static_cast<std::size_t>(tensor->dims->size)) + " and " : "") +
+                    (there ? std::to_string(tensor->bytes) : "no") + " bytes. Inputs cannot be resized: " +
+                    "shapes are fixed when a bundle is made. Make a bundle of the resized model.";
       return false;
     }
   }

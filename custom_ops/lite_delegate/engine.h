@@ -44,8 +44,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
  public:
   // Null where it cannot be made; `status` and the error of the thread say why.
   static std::shared_ptr<Engine> Create(const EngineOptions& options, TfExtLiteStatus* status);
-  // Cancels what waits, lets what runs end, joins the threads that end in time.
-  void Stop();
+  // Cancels what waits, lets what runs end, joins the threads that end in time. Refused on a thread of the engine.
+  TfExtLiteStatus Stop();
 
   const EngineOptions& options() const { return options_; }
 
@@ -120,18 +120,28 @@ class Engine : public std::enable_shared_from_this<Engine> {
   using Callbacks = std::vector<std::pair<JobId, std::shared_ptr<Job>>>;
 
   explicit Engine(const EngineOptions& options);
+  void Start();
+  // Whether the calling thread is one of this engine's, which must not wait for what such threads do.
+  bool OnOwnThread() const;
   TfExtLiteStatus Check(const Request& request, const Model& model) const;
   std::shared_ptr<Memory> Place(const Request& request, Model& model) const;
 
   void Work(int index);
+  void WorkUntilStopped(int index, Desk& desk);
   void RunOne(int index, Desk& desk, const Assignment& assignment, std::unique_lock<std::mutex>& lock);
+  void RunPiece(int index, Desk& desk, const Assignment& assignment, Model& model, Memory& memory, Micros* begin,
+                std::string* error);
+  void TellItRuns(int index, Micros begin);
+  void ComeBack(int index, std::unique_lock<std::mutex>& lock);
   Program* Prepare(int index, Desk& desk, const Assignment& assignment, Model& model, std::string* error);
+  std::unique_ptr<Program> Compile(int index, Desk& desk, const Assignment& assignment, Model& model, std::string* error);
   void Complete(int index, const Assignment& assignment, const std::shared_ptr<Job>& job, const std::string& error,
                 Micros begin, Micros end, std::unique_lock<std::mutex>& lock);
   void Watch();
   // Whether there was any.
   bool GiveUpThoseThatHang(std::vector<Ended>* ended);
   void GiveUp(Worker& worker, int index, std::vector<Ended>* ended);
+  static std::shared_ptr<Memory> Copy(const Memory& memory, Model& model);
 
   // All of these with the mutex held.
   void PlanAndWake(std::vector<Ended>* ended);

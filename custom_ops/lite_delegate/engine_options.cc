@@ -11,7 +11,7 @@ namespace tf_ext {
 namespace lite {
 namespace {
 
-constexpr char kKeys[] = "runtime, workers, policy, queue_limit, hang_ms, cache_dir, trace";
+constexpr char kKeys[] = "runtime, workers, policy, queue_limit, hang_ms, cache_dir, gpu_precision, trace";
 
 std::vector<std::string> Split(const std::string& text, char by) {
   std::vector<std::string> parts(1);
@@ -89,6 +89,12 @@ bool EngineOptions::Parse(const char* const* keys, const char* const* values, st
       options->policy = value;
     } else if (key == "cache_dir") {
       options->cache_dir = value;
+    } else if (key == "gpu_precision") {
+      if (value != "float32" && value != "float16") {
+        *error = "option 'gpu_precision' is expected to be float32 or float16, but is '" + value + "'";
+        return false;
+      }
+      options->gpu_precision = value;
     } else if (key == "workers") {
       if (!ParseWorkers(value, &options->workers, error)) return false;
     } else if (key == "queue_limit") {
@@ -118,7 +124,7 @@ bool EngineOptions::Parse(const char* const* keys, const char* const* values, st
 }
 
 std::string EngineOptions::Text() const {
-  std::string text = runtime + '\n' + policy + '\n' + cache_dir + '\n' + std::to_string(queue_limit) + '\n' +
+  std::string text = runtime + '\n' + policy + '\n' + cache_dir + '\n' + gpu_precision + '\n' + std::to_string(queue_limit) + '\n' +
                      std::to_string(hang_ms) + (trace ? "\ntrace" : "");
   for (const WorkerOptions& worker : workers) {
     text += '\n' + worker.processor;

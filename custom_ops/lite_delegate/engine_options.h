@@ -18,7 +18,7 @@ struct WorkerOptions {
 };
 
 struct EngineOptions {
-  std::string runtime, policy = "adaptive", cache_dir;
+  std::string runtime, policy = "adaptive", cache_dir, gpu_precision = "float32";
   std::vector<WorkerOptions> workers;
   int queue_limit = 1024;
   int hang_ms = 2000;

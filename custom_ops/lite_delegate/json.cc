@@ -1,5 +1,6 @@
 #include "custom_ops/lite_delegate/json.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -9,8 +10,25 @@ namespace tf_ext {
 namespace lite {
 namespace {
 
-// Damaged text must not exhaust the stack.
+// Damaged text must exhaust neither the stack nor the memory: a value takes some hundred bytes, and two of text make one.
 constexpr int kDeepest = 32;
+constexpr std::size_t kLongest = std::size_t{64} << 20;
+constexpr int kMostValues = 1 << 22;
+
+// How many bytes the character that begins here has; 0 where it is no UTF-8 (RFC 3629).
+std::size_t Utf8Length(std::string_view text) {
+  const auto byte = [text](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  const std::size_t length = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  // Longer than need be, half of a pair, or beyond the last character.
+  const bool wrong = (first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) > 0x9F) || (first == 0xF0 && byte(1) < 0x90) ||
+                     (first == 0xF4 && byte(1) > 0x8F);
+  return wrong ? 0 : length;
+}
 
 void AppendUtf8(unsigned code, std::string* out) {
   if (code < 0x80) {
@@ -37,7 +55,7 @@ class JsonReader {
   explicit JsonReader(std::string_view text) : text_(text) {}
 
   bool Read(Json* value, std::string* error) {
-    bool good = Value(value, 0);
+    bool good = text_.size() <= kLongest ? Value(value, 0) : Fail("at most 64 MiB");
     if (good) {
       Skip();
       if (at_ != text_.size()) good = Fail("nothing more");
@@ -71,6 +89,7 @@ class JsonReader {
 
   bool Value(Json* value, int depth) {
     if (depth > kDeepest) return Fail("fewer levels");
+    if (++values_ > kMostValues) return Fail("fewer values");
     Skip();
     if (at_ >= text_.size()) return Fail("a value");
     switch (text_[at_]) {
@@ -97,7 +116,11 @@ class JsonReader {
       value->items_.emplace_back();
       if (!Value(&value->items_.back(), depth + 1)) return false;
     } while (Take(','));
-    return Take('}') || Fail("',' or '}'");
+    if (!Take('}')) return Fail("',' or '}'");
+    // Readers differ in which of two they take.
+    std::vector<std::string_view> sorted(value->names_.begin(), value->names_.end());
+    std::sort(sorted.begin(), sorted.end());
+    return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end() || Fail("no name twice");
   }
 
   bool Array(Json* value, int depth) {
@@ -129,8 +152,9 @@ class JsonReader {
     if (c == 'u') {
       unsigned code, low;
       if (!Hex(&code)) return false;
+      if (code >= 0xDC00 && code < 0xE000) return Fail("the first half of a character");
       if (code >= 0xD800 && code < 0xDC00) {
-        if (!(text_.substr(at_, 2) == "\\u")) return Fail("the second half of a character");
+        if (at_ > text_.size() || text_.substr(at_, 2) != "\\u") return Fail("the second half of a character");
         at_ += 2;
         if (!Hex(&low)) return false;
         if (low < 0xDC00 || low > 0xDFFF) return Fail("the second half of a character");
@@ -148,13 +172,16 @@ class JsonReader {
   bool String(std::string* out) {
     ++at_;
     while (at_ < text_.size() && text_[at_] != '"') {
-      const char c = text_[at_++];
-      if (static_cast<unsigned char>(c) < 0x20) return Fail("no control character");
-      if (c != '\\') {
-        *out += c;
-      } else if (!Escape(out)) {
-        return false;
+      const std::size_t length = Utf8Length(text_.substr(at_));
+      if (length == 0) return Fail("UTF-8");
+      if (static_cast<unsigned char>(text_[at_]) < 0x20) return Fail("no control character");
+      if (text_[at_] != '\\') {
+        out->append(text_, at_, length);
+        at_ += length;
+        continue;
       }
+      ++at_;
+      if (!Escape(out)) return false;
     }
     if (at_ >= text_.size()) return Fail("the end of a string");
     ++at_;
@@ -194,6 +221,7 @@ class JsonReader {
 
   std::string_view text_;
   size_t at_ = 0;
+  int values_ = 0;
   std::string expected_;
 };
 
@@ -218,8 +246,12 @@ bool Json::IsInteger(std::int64_t least, std::int64_t most) const {
 
 std::string Quoted(std::string_view text) {
   std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = Utf8Length(text.substr(i));
+    const char c = text[i];
+    if (length == 0) {  // what systems and drivers tell need not be UTF-8
+      out += "\\ufffd";
+    } else if (c == '"' || c == '\\') {
       out += '\\';
       out += c;
     } else if (static_cast<unsigned char>(c) < 0x20) {
@@ -227,8 +259,9 @@ std::string Quoted(std::string_view text) {
       std::snprintf(escaped, sizeof(escaped), "\\u%04x", c);
       out += escaped;
     } else {
-      out += c;
+      out.append(text, i, length);
     }
+    i += std::max<std::size_t>(length, 1);
   }
   return out + '"';
 }

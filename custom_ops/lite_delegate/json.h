@@ -1,4 +1,5 @@
-// A strict reader of JSON (RFC 8259), for the plans of bundles, and a writer of strings for statistics and traces.
+// A strict reader of JSON (RFC 8259: UTF-8, no name twice, limits to size, number and depth), for the plans of bundles, and a
+// writer of strings for statistics and traces.
 
 #ifndef TF_EXT_CUSTOM_OPS_LITE_DELEGATE_JSON_H_
 #define TF_EXT_CUSTOM_OPS_LITE_DELEGATE_JSON_H_
@@ -30,7 +31,8 @@ class Json {
 
   // Whether it is a whole number from `least` to `most`.
   bool IsInteger(std::int64_t least, std::int64_t most) const;
-  std::int64_t integer() const { return static_cast<std::int64_t>(number_); }
+  // 0 where it is too large to be held exactly.
+  std::int64_t integer() const { return number_ > -9e15 && number_ < 9e15 ? static_cast<std::int64_t>(number_) : 0; }
 
  private:
   friend class JsonReader;

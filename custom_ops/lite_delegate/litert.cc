@@ -13,7 +13,18 @@ constexpr char kWhere[] =
     "; it comes with LiteRT 2.3 (pip install 'ai-edge-litert>=2.3,<2.4', or the app's LiteRT archive): name it by the option "
     "'runtime' or by $TF_EXT_LITERT";
 
+constexpr ElementType kTypes[] = {{"float32", 1, 4}, {"int32", 2, 4},    {"uint8", 3, 1},  {"int64", 4, 8},  {"bool", 6, 1},
+                                  {"int16", 7, 2},   {"complex64", 8, 8}, {"int8", 9, 1},   {"float16", 10, 2}, {"float64", 11, 8},
+                                  {"uint64", 13, 8}, {"uint32", 16, 4},  {"uint16", 17, 2}};
+
 }  // namespace
+
+const ElementType* FindElementType(std::string_view name) {
+  for (const ElementType& type : kTypes) {
+    if (name == type.name) return &type;
+  }
+  return nullptr;
+}
 
 std::shared_ptr<const LiteRt> LiteRt::Load(const std::string& path, std::string* error) {
   const char* named = std::getenv("TF_EXT_LITERT");
@@ -55,6 +66,12 @@ std::shared_ptr<const LiteRt> LiteRt::Load(const std::string& path, std::string*
   const std::size_t slash = api->path_.rfind('/');
   api->folder_ = slash == std::string::npos ? "." : api->path_.substr(0, slash);
   return api;
+}
+
+bool LiteRt::Failed(int status, const char* what, std::string* error) const {
+  if (status == 0) return false;
+  *error = std::string("LiteRT could not ") + what + ": " + Describe(status);
+  return true;
 }
 
 // The library does not export the names of its statuses.

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace tf_ext {
 namespace lite {
@@ -43,9 +44,19 @@ static_assert(sizeof(LiteRtEnvOption) == 24, "as LiteRT has it");
 static_assert(sizeof(LiteRtTensorType) == 72, "as LiteRT has it");
 
 constexpr int kLiteRtInt = 2, kLiteRtString = 8;
-constexpr int kLiteRtDispatchDir = 1, kLiteRtCompilerDir = 0, kLiteRtCompilerCacheDir = 18, kLiteRtRuntimeDir = 22;
+constexpr int kLiteRtDispatchDir = 1, kLiteRtCompilerDir = 0, kLiteRtCompilerCacheDir = 18, kLiteRtRuntimeDir = 22,
+              kLiteRtAutoRegister = 24;
 constexpr int kLiteRtCpu = 1, kLiteRtGpu = 2, kLiteRtNpu = 4;
 constexpr std::size_t kLiteRtAlignment = 64;
+
+// A type of a tensor's elements.
+struct ElementType {
+  const char* name;  // numpy's
+  int litert;        // TFLite's number, and LiteRT's
+  std::size_t bytes;
+};
+// Null where there is none of that name with a fixed size.
+const ElementType* FindElementType(std::string_view name);
 
 // The functions that the engine calls. A status is 0 where all went well.
 class LiteRt {
@@ -56,6 +67,8 @@ class LiteRt {
   const std::string& path() const { return path_; }
   const std::string& folder() const { return folder_; }
   static std::string Describe(int status);
+  // Whether a call has failed; if so, says that LiteRT could not do `what`, and why.
+  bool Failed(int status, const char* what, std::string* error) const;
 
   int (*CreateEnvironment)(int, const LiteRtEnvOption*, LiteRtHandle**);
   void (*DestroyEnvironment)(LiteRtHandle*);

@@ -8,37 +8,10 @@
 #include <vector>
 
 #include "custom_ops/lite_delegate/bundle.h"
-#include "custom_ops/lite_delegate/litert.h"
+#include "custom_ops/lite_delegate/processor.h"
 
 namespace tf_ext {
 namespace lite {
-
-// A processor as one worker uses it. It belongs to the worker's thread: GPU programs must be made, run and freed by the thread
-// that made the environment, and threads of a CPU pool take on the cores of the thread that made it.
-class Processor {
- public:
-  struct Options {
-    std::string accelerator;  // "cpu", "gpu", "npu"
-    int threads = 1;
-    std::string cache_dir;
-  };
-
-  // Null, with the reason.
-  static std::unique_ptr<Processor> Open(std::shared_ptr<const LiteRt> api, const Options& options, std::string* error);
-  ~Processor();
-
-  const LiteRt& api() const { return *api_; }
-  const Options& options() const { return options_; }
-  LiteRtHandle* environment() const { return environment_; }
-  int accelerators() const;
-
- private:
-  Processor(std::shared_ptr<const LiteRt> api, const Options& options) : api_(std::move(api)), options_(options) {}
-
-  std::shared_ptr<const LiteRt> api_;
-  Options options_;
-  LiteRtHandle* environment_ = nullptr;
-};
 
 class Program {
  public:
@@ -46,6 +19,8 @@ class Program {
   static std::unique_ptr<Program> Compile(const Processor& processor, const Bundle& bundle, int piece,
                                           std::shared_ptr<const char> model, std::string* error);
   ~Program();
+
+  const Processor& processor() const { return processor_; }
 
   // Runs on 64-byte aligned memory, one address per tensor of the bundle; those that the piece does not use are not looked at.
   bool Run(void* const* tensors, std::string* error);

@@ -60,7 +60,7 @@ std::string Engine::Statistics() const {
                 Number("mean_us", piece.runs == 0 ? 0 : piece.time / piece.runs) + "," +
                 Number("expected_us", planner_.model(which.first).Expected(which.second, static_cast<int>(i))) + "," +
                 Number("threads", piece.threads) + ",\"accelerator\":" + Quoted(piece.accelerator) +
-                ",\"precision\":" + Quoted(piece.accelerator == "cpu" ? "as in the model" : "default of the accelerator") + "}";
+                ",\"precision\":" + Quoted(piece.precision) + "}";
     }
     for (const auto& [which, why] : did.refused) {
       refused += std::string(refused.empty() ? "" : ",") + "{" + Number("model", which.first) + "," +

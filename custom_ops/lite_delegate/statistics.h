@@ -20,7 +20,7 @@ struct PieceStatistics {
   std::int64_t runs = 0;
   Micros time = 0;
   int threads = 1;
-  std::string accelerator;
+  std::string accelerator, precision;
 };
 
 struct WorkerStatistics {

@@ -58,11 +58,15 @@ TF_EXT_LITE_EXPORT int32_t TfExtLiteAbi(void);
  *   queue_limit   requests that may wait (default 1024); more are refused with kTfExtLiteQueueFull
  *   hang_ms       how long a piece may take beyond 10 times its expectation before its worker counts as lost (default 2000)
  *   cache_dir     where compiled programs of GPU and NPU are kept
+ *   gpu_precision "float32" (default), or "float16": faster on most phones, and less exact
  *   trace         "1": record a trace from the start
+ * NPUs need libraries of their maker's: $TF_EXT_LITERT_DISPATCH and $TF_EXT_LITERT_COMPILER name their folders, else they are
+ * looked for beside the runtime; $TF_EXT_LITERT_NPU_OPTIONS are options for them, as "ID: TOML" (LiteRT's opaque options).
  */
 TF_EXT_LITE_EXPORT TfExtLiteStatus TfExtLiteEngineCreate(const char* const* keys, const char* const* values, size_t count,
                                                          TfExtLiteEngine** engine);
-/* Cancels what waits, lets what runs end, joins all threads. */
+/* Cancels what waits, lets what runs end, joins all threads. Calls that wait in other threads return. Not from a callback: that
+ * is a thread of the engine; nothing is deleted then. */
 TF_EXT_LITE_EXPORT void TfExtLiteEngineDelete(TfExtLiteEngine* engine);
 
 /* --- models ------------------------------------------------------------------------------------------------------------ */
@@ -108,7 +112,8 @@ typedef struct TfExtLiteRequestOptions {
   int32_t worker;    /* only on this worker; -1: any */
 } TfExtLiteRequestOptions;
 
-/* Called once, on a thread of the engine, when the job has ended; it must not block for long. */
+/* Called once, on a thread of the engine or on one that calls it, when the job has ended. It must not block for long, and cannot
+ * wait for other jobs: no thread might be left to run them. */
 typedef void (*TfExtLiteCallback)(void* user, TfExtLiteJob job, TfExtLiteStatus status);
 
 /* Runs a model and waits for it. `options` may be null. */

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <exception>
+#include <new>
 #include <utility>
 
 #include "custom_ops/lite_delegate/engine.h"
@@ -18,6 +20,8 @@ namespace {
 constexpr Micros kPatience = 10;
 // Compiling for a GPU takes seconds, the first time on a phone tens of them.
 constexpr Micros kLoading = 120'000'000;
+// Later than this the watchdog is not woken on a machine with time to spare.
+constexpr Micros kLate = 100'000;
 
 void Pin(const std::vector<int>& cores) {
   if (cores.empty()) return;
@@ -28,36 +32,44 @@ void Pin(const std::vector<int>& cores) {
   sched_setaffinity(0, sizeof(set), &set);
 }
 
+thread_local const Engine* engine_of_thread = nullptr;
+
 }  // namespace
 
 struct Engine::Desk {
-  std::unique_ptr<Processor> processor;
+  std::map<std::string, std::unique_ptr<Processor>> processors;       // by accelerator
   std::map<std::pair<int, int>, std::unique_ptr<Program>> programs;  // by model and piece
   std::map<std::pair<int, int>, std::string> refused;                // those that cannot be had, and why
 };
 
+bool Engine::OnOwnThread() const { return engine_of_thread == this; }
+
 void Engine::Work(int index) {
+  engine_of_thread = this;
   Worker& worker = *workers_[index];
   pthread_setname_np(pthread_self(), ("lite " + worker.name).substr(0, 15).c_str());
   // Before anything is compiled: the threads of XNNPACK's pool take on the cores of the thread that makes them.
   Pin(worker.options.cores);
-  // Freed by this thread, too.
-  auto desk = std::make_unique<Desk>();
+  {
+    Desk desk;
+    WorkUntilStopped(index, desk);
+    desk.programs.clear();  // before their processors, and by this thread
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  worker.exited = true;
+  exit_.notify_all();
+}
+
+void Engine::WorkUntilStopped(int index, Desk& desk) {
   std::unique_lock<std::mutex> lock(mutex_);
   Assignment assignment;
   while (!stopping_) {
     if (planner_.Next(index, Now(), &assignment)) {
-      RunOne(index, *desk, assignment, lock);
+      RunOne(index, desk, assignment, lock);
     } else {
-      worker.work.wait(lock);
+      workers_[index]->work.wait(lock);
     }
   }
-  lock.unlock();
-  desk->programs.clear();
-  desk.reset();
-  lock.lock();
-  worker.exited = true;
-  exit_.notify_all();
 }
 
 void Engine::RunOne(int index, Desk& desk, const Assignment& assignment, std::unique_lock<std::mutex>& lock) {
@@ -66,8 +78,9 @@ void Engine::RunOne(int index, Desk& desk, const Assignment& assignment, std::un
   const std::shared_ptr<Model> model = job->model;
   std::shared_ptr<Memory> memory = job->memory;
   const Micros expected = planner_.model(assignment.model).Expected(assignment.piece, index);
+  Micros begin = Now();
   worker.job = assignment.job;
-  worker.since = Now();
+  worker.since = begin;
   worker.allowed = kPatience * expected + Micros{1000} * options_.hang_ms;
   const bool loaded = desk.programs.count({assignment.model, assignment.piece}) != 0;
   worker.phase = loaded ? Phase::kRunning : Phase::kLoading;
@@ -75,42 +88,92 @@ void Engine::RunOne(int index, Desk& desk, const Assignment& assignment, std::un
   lock.unlock();
 
   std::string error;
-  Program* program = Prepare(index, desk, assignment, *model, &error);
-  Micros begin = worker.since;
-  if (program != nullptr && !loaded) {
-    lock.lock();
-    begin = Now();
-    if (!worker.lost) {
-      planner_.Began(index, begin);
-      worker.phase = Phase::kRunning;
-      worker.since = begin;
-      worker.allowed -= kLoading;
-    }
-    lock.unlock();
+  try {
+    RunPiece(index, desk, assignment, *model, *memory, &begin, &error);
+  } catch (const std::exception& thrown) {  // no memory, most likely
+    error = "worker " + worker.name + " could not run a piece of '" + model->bundle->name() + "': " + thrown.what();
   }
-  if (program != nullptr) program->Run(memory->tensors.data(), &error);
   const Micros end = Now();
 
   lock.lock();
   memory.reset();
-  if (worker.lost) {  // it was given up, and what it did was done elsewhere
-    worker.lost = false;
-    worker.phase = Phase::kIdle;
-    std::vector<Ended> ended;
-    Callbacks callbacks;
-    planner_.SetAvailable(index, true, end, &ended);
-    tracer_.Mark(index, "back", end);
-    PlanAndWake(&ended);
-    Settle(ended, &callbacks);
-    if (stopping_) exit_.notify_all();
-    if (!callbacks.empty()) {
-      lock.unlock();
-      Call(callbacks);
-      lock.lock();
-    }
+  if (worker.lost) {
+    ComeBack(index, lock);
+  } else {
+    Complete(index, assignment, job, error, begin, end, lock);
+  }
+}
+
+void Engine::RunPiece(int index, Desk& desk, const Assignment& assignment, Model& model, Memory& memory, Micros* begin,
+                      std::string* error) {
+  const bool loaded = desk.programs.count({assignment.model, assignment.piece}) != 0;
+  Program* program = Prepare(index, desk, assignment, model, error);
+  if (program == nullptr) return;
+  if (!loaded) {
+    *begin = Now();
+    TellItRuns(index, *begin);
+  }
+  if (program->processor().options().accelerator == "cpu") {
+    program->Run(memory.tensors.data(), error);
     return;
   }
-  Complete(index, assignment, job, error, begin, end, lock);
+  // A driver that hangs may read on when the request has ended elsewhere and its caller has freed the inputs.
+  std::vector<void*> tensors = memory.tensors;
+  for (const int input : model.bundle->pieces()[assignment.piece].inputs) {
+    void* own = memory.arena->at(input);
+    if (tensors[input] != own) std::memcpy(own, tensors[input], model.bundle->tensors()[input].bytes);
+    tensors[input] = own;
+  }
+  program->Run(tensors.data(), error);
+}
+
+// What went before, loading the piece, tells nothing about its cost.
+void Engine::TellItRuns(int index, Micros begin) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Worker& worker = *workers_[index];
+  if (worker.lost) return;
+  planner_.Began(index, begin);
+  worker.phase = Phase::kRunning;
+  worker.since = begin;
+  worker.allowed -= kLoading;
+}
+
+// It was given up, and what it did was done elsewhere.
+void Engine::ComeBack(int index, std::unique_lock<std::mutex>& lock) {
+  Worker& worker = *workers_[index];
+  worker.lost = false;
+  worker.phase = Phase::kIdle;
+  std::vector<Ended> ended;
+  Callbacks callbacks;
+  planner_.SetAvailable(index, true, Now(), &ended);
+  tracer_.Mark(index, "back", Now());
+  PlanAndWake(&ended);
+  Settle(ended, &callbacks);
+  if (stopping_) exit_.notify_all();
+  if (callbacks.empty()) return;
+  lock.unlock();
+  Call(callbacks);
+  lock.lock();
+}
+
+std::unique_ptr<Program> Engine::Compile(int index, Desk& desk, const Assignment& assignment, Model& model,
+                                         std::string* error) {
+  const WorkerOptions& options = options_.workers[index];
+  Processor::Options how;
+  for (const ProcessorSpec& processor : model.bundle->processors()) {
+    if (processor.name == options.processor) how.accelerator = processor.accelerator;
+  }
+  std::unique_ptr<Processor>& processor = desk.processors[how.accelerator];
+  if (processor == nullptr) {
+    how.threads = options.cores.empty() ? 1 : static_cast<int>(options.cores.size());
+    how.cache_dir = options_.cache_dir;
+    how.gpu_precision = options_.gpu_precision;
+    processor = Processor::Open(litert_, how, error);
+    if (processor == nullptr) return nullptr;
+  }
+  std::shared_ptr<const char> bytes = model.Load(assignment.piece, error);
+  if (bytes == nullptr) return nullptr;
+  return Program::Compile(*processor, *model.bundle, assignment.piece, std::move(bytes), error);
 }
 
 Program* Engine::Prepare(int index, Desk& desk, const Assignment& assignment, Model& model, std::string* error) {
@@ -122,23 +185,7 @@ Program* Engine::Prepare(int index, Desk& desk, const Assignment& assignment, Mo
     *error = refused->second;
     return nullptr;
   }
-  const WorkerOptions& options = options_.workers[index];
-  std::unique_ptr<Program> program;
-  if (desk.processor == nullptr) {
-    Processor::Options how;
-    for (const ProcessorSpec& processor : model.bundle->processors()) {
-      if (processor.name == options.processor) how.accelerator = processor.accelerator;
-    }
-    how.threads = options.cores.empty() ? 1 : static_cast<int>(options.cores.size());
-    how.cache_dir = options_.cache_dir;
-    desk.processor = Processor::Open(litert_, how, error);
-  }
-  if (desk.processor != nullptr) {
-    std::shared_ptr<const char> bytes = model.Load(assignment.piece, error);
-    if (bytes != nullptr) {
-      program = Program::Compile(*desk.processor, *model.bundle, assignment.piece, std::move(bytes), error);
-    }
-  }
+  std::unique_ptr<Program> program = Compile(index, desk, assignment, model, error);
   std::lock_guard<std::mutex> lock(mutex_);
   if (program == nullptr) {
     *error = "worker " + workers_[index]->name + " cannot run a piece of '" + model.bundle->name() + "': " + *error;
@@ -147,8 +194,9 @@ Program* Engine::Prepare(int index, Desk& desk, const Assignment& assignment, Mo
     return nullptr;
   }
   PieceStatistics& about = workers_[index]->statistics.pieces[which];
-  about.threads = desk.processor->options().threads;
-  about.accelerator = desk.processor->options().accelerator;
+  about.threads = program->processor().threads();
+  about.accelerator = program->processor().options().accelerator;
+  about.precision = program->processor().precision();
   return (desk.programs[which] = std::move(program)).get();
 }
 
@@ -196,6 +244,7 @@ void Engine::Complete(int index, const Assignment& assignment, const std::shared
 }
 
 void Engine::Watch() {
+  engine_of_thread = this;
   const auto period = std::chrono::milliseconds(std::min(250, std::max(1, options_.hang_ms / 4)));
   std::unique_lock<std::mutex> lock(mutex_);
   // Work that is assigned counts: a worker that was woken has not begun yet, and does not tell when it does.
@@ -212,7 +261,12 @@ void Engine::Watch() {
       continue;
     }
     // While the engine stops, workers end one by one, and nobody tells the watchdog.
-    watch_.wait_for(lock, stopping_ ? std::chrono::milliseconds(1) : period);
+    const auto nap = stopping_ ? std::chrono::milliseconds(1) : period;
+    const Micros before = Now();
+    watch_.wait_for(lock, nap);
+    // Where this thread was kept from running, the process was stopped or the machine is overloaded, and no worker hangs for that.
+    const Micros late = Now() - before - Micros{1000} * nap.count();
+    for (const auto& worker : workers_) worker->allowed += late > kLate ? late : 0;
     std::vector<Ended> ended;
     Callbacks callbacks;
     if (!GiveUpThoseThatHang(&ended)) continue;
@@ -247,18 +301,27 @@ void Engine::GiveUp(Worker& worker, int index, std::vector<Ended>* ended) {
     Job& job = *found->second;
     job.failure = "worker " + worker.name + " did not end a piece of '" + job.model->bundle->name() + "' within " +
                   std::to_string(worker.allowed / 1000) + " ms, and counts as lost";
-    // What hangs may still write to its memory.
-    auto fresh = std::make_shared<Memory>();
-    fresh->arena = job.model->arenas.Take();
-    fresh->arena->CopyFrom(*job.memory->arena);
-    for (std::size_t i = 0; i < job.memory->tensors.size(); ++i) {
-      void* place = job.memory->tensors[i];
-      fresh->tensors.push_back(place == job.memory->arena->at(i) ? fresh->arena->at(i) : place);
+    try {
+      job.memory = Copy(*job.memory, *job.model);
+    } catch (const std::bad_alloc&) {  // then it cannot be done again
+      job.failure += ", and there is no memory to run it elsewhere";
+      planner_.Cancel(worker.job, Now());
     }
-    job.memory = std::move(fresh);
   }
   tracer_.Mark(index, "lost", Now());
   planner_.SetAvailable(index, false, Now(), ended);
+}
+
+// What hangs may still write to its memory.
+std::shared_ptr<Engine::Memory> Engine::Copy(const Memory& memory, Model& model) {
+  auto fresh = std::make_shared<Memory>();
+  fresh->arena = model.arenas.Take();
+  fresh->arena->CopyFrom(*memory.arena);
+  for (std::size_t i = 0; i < memory.tensors.size(); ++i) {
+    void* place = memory.tensors[i];
+    fresh->tensors.push_back(place == memory.arena->at(i) ? fresh->arena->at(i) : place);
+  }
+  return fresh;
 }
 
 }  // namespace lite
