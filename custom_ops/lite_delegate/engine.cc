@@ -1,6 +1,10 @@
 #include "custom_ops/lite_delegate/engine.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -77,6 +81,16 @@ std::shared_ptr<Engine> Engine::Create(const EngineOptions& options, TfExtLiteSt
   if (litert == nullptr) {
     *status = Fail(kTfExtLiteUnavailable, error + ".");
     return nullptr;
+  }
+  if (!options.cache_dir.empty()) {
+    // LiteRT says nothing where it cannot keep a program, and compiles it each time.
+    mkdir(options.cache_dir.c_str(), 0777);
+    if (access(options.cache_dir.c_str(), R_OK | W_OK | X_OK) != 0) {
+      *status = Fail(kTfExtLiteInvalidArgument,
+                     "cache_dir is expected to be a folder to write to, but " + options.cache_dir + " is none: " +
+                         std::strerror(errno) + ".");
+      return nullptr;
+    }
   }
   std::shared_ptr<Engine> engine(new Engine(options));
   engine->litert_ = std::move(litert);

@@ -40,8 +40,9 @@ std::string FolderOfMaker(const LiteRt& api, const char* what) {
 // Two builds of the runtime must not take each other's compiled programs.
 std::string Mark(const LiteRt& api) {
   struct stat about;
-  if (stat(api.path().c_str(), &about) != 0) return api.path();
-  return std::to_string(about.st_size) + " " + std::to_string(about.st_mtim.tv_sec);
+  std::string of = api.path();
+  if (stat(of.c_str(), &about) == 0) of = std::to_string(about.st_size) + " " + std::to_string(about.st_mtim.tv_sec);
+  return Sha256(of.data(), of.size()).substr(0, 12);
 }
 
 // As a TOML string.
@@ -67,6 +68,13 @@ std::unique_ptr<Processor> Processor::Open(std::shared_ptr<const LiteRt> api, co
     option.value.str_value = text.c_str();
     settings.push_back(option);
   };
+  const auto set_number = [&](int tag, std::int64_t number) {
+    LiteRtEnvOption option{};
+    option.tag = tag;
+    option.value.type = kLiteRtInt;
+    option.value.int_value = number;
+    settings.push_back(option);
+  };
   const std::string dispatch = Environment("TF_EXT_LITERT_DISPATCH", FolderOfMaker(litert, "dispatch"));
   const std::string compiler = Environment("TF_EXT_LITERT_COMPILER", FolderOfMaker(litert, "compiler"));
   set(kLiteRtRuntimeDir, litert.folder());
@@ -74,13 +82,11 @@ std::unique_ptr<Processor> Processor::Open(std::shared_ptr<const LiteRt> api, co
     set(kLiteRtDispatchDir, dispatch);
     set(kLiteRtCompilerDir, compiler);
   }
-  if (!options.cache_dir.empty()) set(kLiteRtCompilerCacheDir, options.cache_dir);
+  const std::string cache = options.cache_dir + "/litert-" + Mark(litert);
+  if (!options.cache_dir.empty()) set(kLiteRtCompilerCacheDir, cache);
   // LiteRT loads each accelerator that it finds, with its drivers, unless told which ones.
-  LiteRtEnvOption wanted{};
-  wanted.tag = kLiteRtAutoRegister;
-  wanted.value.type = kLiteRtInt;
-  wanted.value.int_value = kLiteRtCpu | processor->accelerators();
-  settings.push_back(wanted);
+  set_number(kLiteRtAutoRegister, kLiteRtCpu | processor->accelerators());
+  set_number(kLiteRtLeastSeverity, kLiteRtWarning);
   const int status =
       litert.CreateEnvironment(static_cast<int>(settings.size()), settings.data(), &processor->environment_);
   if (litert.Failed(status, "make an environment", error)) return nullptr;
