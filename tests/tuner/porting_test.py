@@ -127,3 +127,64 @@ def test_arguments_that_cannot_be_meant(tmp_path, arguments, message):
     with pytest.raises(ValueError, match=message):
         random_search(tmp_path).search(**{"x": X, "y": Y, "epochs": 1, "verbose": 0, **arguments})
     assert not list(tmp_path.rglob("plan.sqlite"))
+
+
+def test_sequences_that_nothing_would_change_are_refused(tmp_path):
+    def endless():
+        while True:
+            yield X[:16], Y[:16]
+
+    def changing(hp):
+        model = build(hp)
+        model.optimizer.learning_rate = tuner.sequence(hp, "rate", ["0.1@0|0.01@1", "0.1@0"])
+        return model
+
+    with pytest.raises(
+        tuner.SharingError, match="sequences rate can change during the training.*generator can be read"
+    ):
+        random_search(tmp_path, changing).search(endless(), steps_per_epoch=1, epochs=2, verbose=0)
+
+
+class Twofold(Stepping):
+    """Trains its parts by optimizers of their own."""
+
+    def compile(self, second, **settings):
+        super().compile(**settings)
+        self.second = second
+
+
+def test_models_of_several_optimizers_are_not_shared(tmp_path):
+    def twofold(hp):
+        model = Twofold(hp.Int("units", 2, 4))
+        model.compile(keras.optimizers.Adam(), optimizer="sgd", jit_compile=False)
+        return model
+
+    search = random_search(tmp_path, twofold, tuner.Objective("error", "min"), exact=True)
+    with pytest.raises(tuner.SharingError, match="the model's second"):
+        search.search(X, Y, epochs=1, verbose=0)
+
+
+def test_validation_data_by_chance_are_not_exact(tmp_path):
+    validation = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(64).take(8).batch(8)
+    with pytest.raises(tuner.InexactDataError, match="validation data draw random numbers"):
+        random_search(tmp_path, exact=True).search(X, Y, validation_data=validation, epochs=1, verbose=0)
+
+
+def test_subclasses_of_model_without_build(tmp_path):
+    class Plain(keras.Model):
+        def __init__(self, units):
+            super().__init__()
+            self.inner, self.outer = keras.layers.Dense(units), keras.layers.Dense(1)
+
+        def call(self, inputs):
+            return self.outer(self.inner(inputs))
+
+    def plain(hp):
+        model = Plain(hp.Int("units", 2, 4))
+        model.compile("sgd", "mse", jit_compile=False)
+        return model
+
+    random_search(tmp_path, plain, "val_loss").search(X, Y, validation_data=(X, Y), epochs=1, verbose=0)
+    again = random_search(tmp_path, plain, "val_loss")  # no data are at hand
+    best = again.oracle.get_best_trials()[0]
+    assert again.get_best_models()[0].evaluate(X, Y, verbose=0) == best.score

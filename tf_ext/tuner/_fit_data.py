@@ -12,7 +12,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_ext.tuner._sources import DEFAULT_BATCH, DatasetFn, EpochData, OnceOnly, PlainDataset, PlainPyDataset, Source
+from tf_ext.tuner._sources import (
+    DEFAULT_BATCH,
+    DatasetFn,
+    EpochData,
+    OnceOnly,
+    PlainDataset,
+    PlainPyDataset,
+    Source,
+    random_operations,
+)
 from tf_ext.tuner.errors import InexactDataError
 
 __all__ = ["FitData", "require_exact", "source_of"]
@@ -73,6 +82,14 @@ class FitData:
         return _Batches(_arrays(tuple(part for part in parts if part is not None)))
 
     @property
+    def inexact(self) -> str | None:
+        """Why scores may not be reproduced: the order of the training data, or what the validation data are made of."""
+        if self.source.inexact is not None or not isinstance(self.validation, tf.data.Dataset):
+            return self.source.inexact
+        drawn = random_operations(self.validation)
+        return f"the validation data draw random numbers ({', '.join(drawn)})" if drawn else None
+
+    @property
     def reads_once(self) -> str | None:
         """Of what kind the validation data are, where they can be read once or by parts, so that a copy is no beginning."""
         parts = self.validation
@@ -111,20 +128,21 @@ def source_of(arguments: Mapping[str, Any]) -> FitData:
     return FitData(EpochData(parts, batch_size=batch, shuffle=bool(shuffle), seed=None, steps=steps), validation, rest)
 
 
-def require_exact(source: Source, exact: bool, warn: Callable[[str], None]) -> None:
+def require_exact(data: FitData, exact: bool, warn: Callable[[str], None]) -> None:
     """Says, or refuses, that the order of the data cannot be reproduced.
 
     Raises:
         InexactDataError: It cannot, and `exact` is true.
     """
-    if source.inexact is None:
+    inexact = data.inexact
+    if inexact is None:
         return
     advice = "Give arrays, or tuner.data.dataset_fn(lambda epoch, seed: ...) with an order that depends on these alone"
     if exact:
         raise InexactDataError(
-            f"expected data whose order can be reproduced, since exact=True; but {source.inexact}. {advice}."
+            f"expected data whose order can be reproduced, since exact=True; but {inexact}. {advice}."
         )
-    warn(f"Scores may differ from those of separate trials: {source.inexact}. {advice}.")
+    warn(f"Scores may differ from those of separate trials: {inexact}. {advice}.")
 
 
 def _split(parts: tuple[Any, ...], split: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

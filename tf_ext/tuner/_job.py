@@ -19,6 +19,8 @@ from tf_ext.tuner.segments import Config
 
 __all__ = ["Job", "StageResult", "StageTask"]
 
+_INPUTS = "tf_ext/inputs"
+
 
 @dataclasses.dataclass
 class Prepared:
@@ -141,14 +143,27 @@ class Job:
 
     def _ensure_built(self, model: keras.Model) -> None:
         """Makes the variables of a model that waits for data, so that their values depend on the seed alone."""
-        if not model.built and self.build_config is not None:
+        if not model.built and self.build_config is not None and _INPUTS not in self.build_config:
             model.build_from_config(self.build_config)
         if not model.built:
-            x = self.data.source.fit_arguments(0, 1, self.seed, {})["x"]
-            example = next(iter(x))
-            model.build(keras.tree.map_structure(lambda t: (None, *t.shape[1:]), example[0]))
+            model(self._example())  # not `build`, by which a subclass of Model makes no variables of its layers
         if model.optimizer is not None and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
+
+    def _example(self) -> Any:
+        """Something to call a model with."""
+        if self.build_config is not None:
+            return keras.tree.map_structure(_zeros, keras.saving.deserialize_keras_object(self.build_config[_INPUTS]))
+        example = next(iter(self.data.source.fit_arguments(0, 1, self.seed, {})["x"]))
+        return example[0] if isinstance(example, tuple) else example
+
+    def how_it_is_built(self, model: keras.Model) -> dict[str, Any]:
+        """By which a model like this one is built where no data are at hand; JSON."""
+        inputs = getattr(model, "inputs", None)
+        if inputs or self.build_config is not None:
+            return self.build_config or dict(model.get_build_config() or {})
+        inputs = keras.tree.map_structure(lambda t: keras.KerasTensor((None, *t.shape[1:]), t.dtype), self._example())
+        return {_INPUTS: keras.saving.serialize_keras_object(inputs)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,6 +216,10 @@ class StageResult:
     bytes: int = 0
     best_epoch: int | None = None
     best_bytes: int = 0
+
+
+def _zeros(tensor: keras.KerasTensor) -> Any:
+    return keras.ops.zeros([size or 1 for size in tensor.shape], tensor.dtype)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import tensorflow as tf
 from absl import logging
 
 from tf_ext.tuner import schedules
-from tf_ext.tuner._applying import Roles, signature
+from tf_ext.tuner._applying import Roles, inner_optimizer, signature
 from tf_ext.tuner._fingerprint import environment, fingerprint_of_arrays, fingerprint_of_code
 from tf_ext.tuner._fit_data import source_of
 from tf_ext.tuner._job import Job
@@ -23,7 +23,7 @@ from tf_ext.tuner.errors import InvalidSequenceError
 from tf_ext.tuner.segments import Config, Path, Scalar, path_of
 from tf_ext.tuner.segments import Sequence as ValueSequence
 
-__all__ = ["bind_fit", "check_objective", "context_of", "find_roles", "is_sequence", "path_for"]
+__all__ = ["bind_fit", "check_objective", "context_of", "find_roles", "is_sequence", "more_optimizers", "path_for"]
 
 _ALTERNATIVES = 3
 
@@ -195,6 +195,13 @@ def check_objective(job: Job, model: keras.Model, config: Config) -> None:
 def _is_of_validation(objective: keras_tuner.Objective) -> bool:
     parts = getattr(objective, "objectives", [objective])
     return all(part.name.startswith("val_") for part in parts)
+
+
+def more_optimizers(model: keras.Model) -> list[str]:
+    """Names of attributes of a model that are optimizers, apart from the one that it was compiled with."""
+    own = [model.optimizer, inner_optimizer(model)]
+    found = ((name, value) for name, value in vars(model).items() if isinstance(value, keras.optimizers.Optimizer))
+    return [name for name, value in found if all(value is not each for each in own)]
 
 
 def context_of(job: Job, project: str) -> tuple[str, dict[str, Any]]:

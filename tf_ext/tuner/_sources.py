@@ -17,7 +17,17 @@ import tensorflow as tf
 
 from tf_ext.tuner._fingerprint import fingerprint_of_arrays, fingerprint_of_code
 
-__all__ = ["DEFAULT_BATCH", "DatasetFn", "EpochData", "NoData", "OnceOnly", "PlainDataset", "PlainPyDataset", "Source"]
+__all__ = [
+    "DEFAULT_BATCH",
+    "DatasetFn",
+    "EpochData",
+    "NoData",
+    "OnceOnly",
+    "PlainDataset",
+    "PlainPyDataset",
+    "Source",
+    "random_operations",
+]
 
 DEFAULT_BATCH = 32
 
@@ -196,7 +206,7 @@ class PlainDataset(Source):
         self._graph = _graph_of(dataset)
         if steps is not None:
             self.inexact = "`steps_per_epoch` goes on in a tf.data.Dataset where the last epoch ended"
-        random = sorted(_random_operations(self._graph))
+        random = _random_operations(self._graph)
         if random:
             self.inexact = f"the tf.data.Dataset draws random numbers ({', '.join(random)})"
 
@@ -322,7 +332,12 @@ def _without_counters(graph: Any) -> bytes:
     return text
 
 
-def _random_operations(graph: Any) -> set[str]:
+def random_operations(dataset: tf.data.Dataset) -> list[str]:
+    """The names of the operations by which a data set differs each time that it is iterated."""
+    return _random_operations(_graph_of(dataset))
+
+
+def _random_operations(graph: Any) -> list[str]:
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
     found = {node.op for node in nodes if ("Shuffle" in node.op or "Random" in node.op or "Sampl" in node.op)}
-    return {op for op in found if "Stateless" not in op}
+    return sorted(op for op in found if "Stateless" not in op)

@@ -124,6 +124,7 @@ class Tuner(keras_tuner.Tuner):
         self._seed = seed
         self._engine: Engine | None = None
         self._last_job: Job | None = None
+        self._separate = False
         self._boards: TensorBoardLogs | None = None
         _tell_of_journal(directory, project_name, overwrite)
         super().__init__(
@@ -158,22 +159,24 @@ class Tuner(keras_tuner.Tuner):
             super().search(*fit_args, **fit_kwargs)  # this process is the chief, or asks it for one trial at a time
             return
         arguments = _preparing.bind_fit(fit_args, fit_kwargs)
+        self._separate = False
         reasons = self._reasons(arguments)
         if reasons:
-            if self._exact:
-                raise SharingError(
-                    f"expected trials that can share stages, since exact=True; but {'; '.join(reasons)}."
-                )
-            logging.warning("Trials are trained separately, from beginning to end: %s.", "; ".join(reasons))
+            self._tell_why_not(reasons)
             super().search(*fit_args, **fit_kwargs)
             return
         verbose = fit_kwargs.get("verbose", self.oracle.verbose)
         verbose = 1 if verbose == "auto" else verbose
-        self.oracle.verbose = 0  # what keras_tuner prints at the begin of a trial is no news when all begin at once
+        own, self.oracle.verbose = self.oracle.verbose, 0  # what keras_tuner prints is no news when all begin at once
         with Display(self.oracle, verbose) as display:
-            self.on_search_begin()
-            search, plan = self._begin_search(arguments, display)
+            begun = self._begin_search(arguments, display)
+            if begun is None:
+                self.oracle.verbose = own
+                super().search(*fit_args, **fit_kwargs)
+                return
+            search, plan = begun
             try:
+                self.on_search_begin()
                 search.run()
                 if self._engine is not None:
                     _best.sweep(plan, self._engine.keeper, self._keep_best_models)
@@ -186,10 +189,13 @@ class Tuner(keras_tuner.Tuner):
         if "tuner/epochs" in trial.hyperparameters.values:
             kwargs["epochs"] = trial.hyperparameters.values["tuner/epochs"]
         arguments = _preparing.bind_fit(args, kwargs)
-        if self._reasons(arguments):
+        if self._separate or self._reasons(arguments):
             return super().run_trial(trial, *args, **kwargs)
         with Display(self._staged, 0) as display:
-            search, plan = self._begin_search(arguments, display)
+            begun = self._begin_search(arguments, display)
+            if begun is None:
+                return super().run_trial(trial, *args, **kwargs)
+            search, plan = begun
             try:
                 return search.run_one(trial)
             finally:
@@ -223,20 +229,40 @@ class Tuner(keras_tuner.Tuner):
         ]
         return reasons
 
-    def _begin_search(self, arguments: dict[str, Any], display: Display) -> tuple[Search, Plan]:
+    def _tell_why_not(self, reasons: list[str]) -> None:
+        """Says, or refuses, that trials are trained separately, where nothing changes a sequence during the training."""
+        why = "; ".join(reasons)
+        if self._exact:
+            raise SharingError(f"expected trials that can share stages, since exact=True; but {why}.")
+        changing = sorted(name for name, values in self._starting_points()[1].items() if any(map(_changes, values)))
+        if changing and not any(reason.endswith("is overridden") for reason in reasons):
+            raise SharingError(
+                f"expected a search in which the sequences {', '.join(changing)} can change during the training, which only "
+                f"stages do; but {why}. Mend that, or let the values be constant."
+            )
+        if changing:
+            why += f"; what changes {', '.join(changing)} is your code"
+        logging.warning("Trials are trained separately, from beginning to end: %s.", why)
+        self._separate = True
+
+    def _begin_search(self, arguments: dict[str, Any], display: Display) -> tuple[Search, Plan] | None:
+        """What trains; None where the model turns out to be one whose state cannot be shared."""
         epochs = _whole_epochs(arguments.pop("epochs", 1))
         given = list(arguments.pop("callbacks", None) or [])
         self._boards = TensorBoardLogs(self, given)
         job = self._job(source_of(arguments), TensorBoardLogs.others(given))
-        require_exact(job.data.source, self._exact, logging.warning)
+        require_exact(job.data, self._exact, logging.warning)
         self._require_one_replica()
         configs, candidates = self._starting_points()
         config = configs[0]
         job.roles, model = _preparing.find_roles(job, configs, candidates)
+        if more := _preparing.more_optimizers(model):
+            self._tell_why_not([f"the state of the model's {' and '.join(more)} is not that of its one optimizer"])
+            return None
         job.prepared = Prepared(config, model, capture(model))
         _preparing.check_objective(job, model, config)
         self._last_job = job
-        job.build_config = model.get_build_config()
+        job.build_config = job.how_it_is_built(model)
         plan = Plan(self._plan_directory or self.project_dir)
         try:
             key, description = _preparing.context_of(job, self.project_dir)
@@ -404,6 +430,10 @@ def _refuse_other_budget(plan: Plan, name: str, settings: dict[str, Any]) -> Non
                     f"expected {what}={was}, with which the trials of this project were trained, got {now}. Give the project "
                     "another `project_name` (with the same `plan=`, it goes on from what is trained), or `overwrite=True`."
                 )
+
+
+def _changes(value: Any) -> bool:
+    return isinstance(value, Sequence) and len(value.values) > 1
 
 
 def _stock(name: str) -> Any:
