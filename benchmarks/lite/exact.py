@@ -37,7 +37,7 @@ def of_whole(workload: Workload) -> Optimum:
         chosen = costs[np.arange(len(rows)), choice]
         makespan = min(makespan, max(chosen[np.equal(choice, w)].sum() for w in range(workload.workers)))
         total = min(total, sum(np.sort(chosen[np.equal(choice, w)]).cumsum().sum() for w in range(workload.workers)))
-    return Optimum(makespan, total / len(rows))
+    return Optimum(float(makespan), float(total) / len(rows))
 
 
 def of_split(workload: Workload) -> Optimum:

@@ -82,7 +82,7 @@ bool Planner::Plan(Micros now, std::vector<Ended>* ended) {
   EndHopeless(ended);
   if (waiting_.empty()) return false;
   MakeViews(now);
-  const Snapshot snapshot{now, job_views_, worker_views_, model_views_};
+  const Snapshot snapshot{now, job_views_, worker_views_, model_views_, coming_views_};
   decisions_.clear();
   policy_->Decide(snapshot, &decisions_);
   bool assigned = Apply(snapshot, ended);
@@ -199,14 +199,14 @@ Micros Planner::Cost(const Job& job, int piece, int worker) const {
   return plain >= kNever ? kNever : static_cast<Micros>(plain * workers_[worker]->slowdown);
 }
 
+Micros Planner::CurrentEnd(const Worker& worker, int index, Micros now) const {
+  const Micros cost = Cost(worker.current.job, worker.current.piece, index);
+  // What takes longer than expected is taken to end soon, not at once.
+  return worker.begun + cost > now ? worker.begun + cost : now + 1 + cost / 8;
+}
+
 Micros Planner::FreeAt(const Worker& worker, int index, Micros now) const {
-  Micros free_at = now;
-  if (worker.running) {
-    const Micros cost = Cost(worker.current.job, worker.current.piece, index);
-    free_at = worker.begun + cost;
-    // What takes longer than expected is taken to end soon, not at once.
-    if (free_at <= now) free_at = now + 1 + cost / 8;
-  }
+  Micros free_at = worker.running ? CurrentEnd(worker, index, now) : now;
   for (const Queued& queued : worker.queue) free_at += Cost(queued.job, queued.piece, index);
   return free_at;
 }
@@ -227,11 +227,29 @@ void Planner::EndHopeless(std::vector<Ended>* ended) {
 void Planner::MakeViews(Micros now) {
   job_views_.clear();
   for (const auto& entry : waiting_) job_views_.push_back(View(entry.second));
+  coming_views_.clear();
   for (int index = 0; index < static_cast<int>(workers_.size()); ++index) {
     const Worker& worker = *workers_[index];
-    worker_views_[index] = {worker.available, static_cast<int>(worker.queue.size()), FreeAt(worker, index, now),
-                            SlowdownAt(worker, now)};
+    Micros time = now;
+    if (worker.running) {
+      time = CurrentEnd(worker, index, now);
+      ViewComing(worker.current, time);
+    }
+    for (const Queued& queued : worker.queue) {
+      time += Cost(queued.job, queued.piece, index);
+      ViewComing(queued, time);
+    }
+    worker_views_[index] = {worker.available, static_cast<int>(worker.queue.size()), time, SlowdownAt(worker, now)};
   }
+}
+
+void Planner::ViewComing(const Queued& queued, Micros ready) {
+  const ModelCosts& costs = *models_[queued.job.model];
+  const int end = costs.pieces()[queued.piece].end;
+  if (end == costs.units() || queued.job.cancelled) return;
+  coming_views_.push_back({View(queued.job), ready});
+  coming_views_.back().job.unit = end;
+  coming_views_.back().job.excluded = 0;
 }
 
 bool Planner::Valid(const Snapshot& snapshot, const Decision& decision) const {

@@ -108,10 +108,12 @@ class Planner {
   JobView View(const Job& job) const;
   bool CanEnd(const Job& job) const;
   static double SlowdownAt(const Worker& worker, Micros now);
+  Micros CurrentEnd(const Worker& worker, int index, Micros now) const;
   Micros FreeAt(const Worker& worker, int index, Micros now) const;
   Micros Cost(const Job& job, int piece, int worker) const;
   void EndHopeless(std::vector<Ended>* ended);
   void MakeViews(Micros now);
+  void ViewComing(const Queued& queued, Micros ready);
   bool Valid(const Snapshot& snapshot, const Decision& decision) const;
   bool Apply(const Snapshot& snapshot, std::vector<Ended>* ended);
   bool Idle() const;
@@ -134,6 +136,7 @@ class Planner {
   // Kept between calls for their memory.
   std::vector<JobView> job_views_;
   std::vector<WorkerView> worker_views_;
+  std::vector<ComingView> coming_views_;
   std::vector<Decision> decisions_;
   std::vector<char> decided_;
 };

@@ -30,6 +30,12 @@ struct JobView {
   bool MayRunOn(int worker) const { return (pinned < 0 || pinned == worker) && (excluded >> worker & 1) == 0; }
 };
 
+// A request whose present piece is assigned to a worker and is not its last one, as it will be behind that piece.
+struct ComingView {
+  JobView job;
+  Micros ready;  // when the piece is expected to end
+};
+
 struct WorkerView {
   bool available;   // takes work at all
   int queued;       // pieces assigned and not yet begun
@@ -42,6 +48,7 @@ struct Snapshot {
   const std::vector<JobView>& jobs;  // in the order in which they came
   const std::vector<WorkerView>& workers;
   const std::vector<const ModelCosts*>& models;
+  const std::vector<ComingView>& coming;  // not to be decided on yet
 
   Micros Expected(int model, int piece, int worker) const {
     const Micros plain = models[model]->Expected(piece, worker);

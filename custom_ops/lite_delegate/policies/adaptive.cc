@@ -18,16 +18,17 @@ namespace lite {
 namespace {
 
 // Tuned on the simulated workloads with seeds 0-999; see tf_ext/lite/workloads.py.
-constexpr double kMakespanWeight = 1;
-constexpr double kOverrunWeight = 6;  // more of the makespan once no requests are expected
+constexpr double kMakespanWeight = 0.75;
+constexpr double kOverrunWeight = 4;  // more of the makespan once no requests are expected
 constexpr double kLateWeight = 1e3;
 constexpr double kRiskWeight = 10;
 constexpr double kLatencyWeightWithDeadlines = 3;
 constexpr double kSilence = 3;  // requests have stopped when this many usual gaps pass without one
 constexpr double kGapMemory = 0.8;
-constexpr int kShortestWithin = 4;
-// How many times a job is placed in the plans of one event: what bounds the time of a decision.
-constexpr int kPlacements = 400;
+constexpr int kShortestWithin = 3;
+// What bounds the time of a decision: no plan is improved further after so much effort, or so many tries.
+constexpr int kMostEffort = 5000;
+constexpr int kMostTries = 100;
 // More jobs than this are looked at in parts.
 constexpr int kMostJobs = 64;
 // A piece is queued behind one that is about to end: a worker would stand still about as long as a decision takes.
@@ -44,9 +45,10 @@ class Adaptive : public Policy {
     outlook_.Look(snapshot);
     DropHopeless(snapshot, decisions);
     outlook_.Trim(kMostJobs);
-    if (outlook_.items().empty() || !AnyOpen(snapshot)) return;
+    outlook_.set_exact(deadlines_);
+    if (outlook_.items().empty() || decisions->size() == snapshot.jobs.size() || !AnyOpen(snapshot)) return;
     MakePlan(snapshot);
-    memory_.Keep(snapshot, outlook_, plan_);
+    memory_.Keep(outlook_, plan_);
     Start(snapshot, decisions);
   }
 
@@ -76,7 +78,7 @@ class Adaptive : public Policy {
     for (int item = 0; item < static_cast<int>(items.size()); ++item) {
       if (items[item].deadline >= kNever) continue;
       deadlines_ = true;
-      if (snapshot.now + items[item].remaining <= items[item].deadline) continue;
+      if (items[item].job < 0 || snapshot.now + items[item].remaining <= items[item].deadline) continue;
       decisions->push_back({items[item].job, kDrop, 0});
       outlook_.Remove(item);
     }
@@ -104,7 +106,7 @@ class Adaptive : public Policy {
     for (const bool new_first : {true, false}) {
       if (memory_.empty()) continue;
       Plan* plan = candidates_.New();
-      memory_.Recall(snapshot, outlook_, new_first, plan);
+      memory_.Recall(outlook_, new_first, plan);
       outlook_.Place(plan);
     }
     candidates_.AddShortestWithinMakespan(kShortestWithin);
@@ -129,9 +131,8 @@ class Adaptive : public Policy {
 
   // Changes the plan at random places and keeps what makes it better.
   void Improve(const Least& least, Micros now) {
-    const int count = static_cast<int>(outlook_.items().size());
     double score = Score(plan_, least, now);
-    for (int tries = kPlacements / count - candidates_.size(); tries > 0; --tries) {
+    for (int tries = 0; tries < kMostTries && outlook_.effort() < kMostEffort; ++tries) {
       if (!Change()) continue;
       outlook_.Place(&trial_);
       const double found = Score(trial_, least, now);
@@ -175,7 +176,10 @@ class Adaptive : public Policy {
     started_.assign(snapshot.workers.size(), 0);
     for (const int item : plan_.order) {
       const Option& option = outlook_.option(item, plan_.taken[item]);
-      if (started_[option.worker] || !IsOpen(snapshot.workers[option.worker], snapshot.now)) continue;
+      if (items[item].job < 0 || started_[option.worker] || !IsOpen(snapshot.workers[option.worker], snapshot.now)) continue;
+      // Where time counts to the letter, the worker waits for what comes.
+      const Micros free_at = std::max(snapshot.now, snapshot.workers[option.worker].free_at);
+      if (deadlines_ && plan_.starts[item] > free_at) continue;
       // It would take time from jobs that make it.
       if (plan_.ends[item] > items[item].deadline) continue;
       started_[option.worker] = 1;

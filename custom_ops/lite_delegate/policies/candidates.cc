@@ -9,8 +9,10 @@ namespace {
 
 // More plans than any decision makes: they must not move while one is made from another.
 constexpr int kMostPlans = 32;
+// Each takes as long as a plan.
+constexpr int kMostGivenUp = 16;
 // From the least sum of latencies to the least makespan.
-constexpr double kEvenness[] = {0, 0.3, 1, 3, 1e6};
+constexpr double kEvenness[] = {0, 1, 1e6};
 
 }  // namespace
 
@@ -136,7 +138,7 @@ void Candidates::AddGivingUp(const Plan& from) {
   plan->order = from.order;
   std::vector<int> given_up;
   outlook_->Place(plan);
-  while (plan->late > 0 && plan->order.size() > 1) {
+  for (int tries = 0; tries < kMostGivenUp && plan->late > 0 && plan->order.size() > 1; ++tries) {
     // Of those up to the first late one, the largest takes the most time from the others.
     std::size_t largest = 0;
     for (std::size_t at = 0; at < plan->order.size(); ++at) {

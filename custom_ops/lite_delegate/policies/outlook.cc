@@ -11,6 +11,8 @@ namespace lite {
 namespace {
 
 // Times are expectations: a job that is to end within this part of its time before the deadline may well be late.
+// To book a place takes about as long as to look at so many.
+constexpr int kBooking = 4;
 constexpr double kMargin = 0.3;
 
 double Risk(Micros deadline, Micros end, Micros now) {
@@ -20,24 +22,47 @@ double Risk(Micros deadline, Micros end, Micros now) {
 
 }  // namespace
 
+void Line::Book(Micros start, Micros cost) {
+  if (start >= tail) {
+    if (start > tail && count < kGaps) gaps[count++] = {tail, start};
+    tail = start + cost;
+    return;
+  }
+  int index = 0;
+  while (start < gaps[index].begin || start + cost > gaps[index].end) ++index;
+  const Gap before{gaps[index].begin, start}, after{start + cost, gaps[index].end};
+  // What is left on both sides; the larger part alone where there is no room.
+  gaps[index] = before.end - before.begin > after.end - after.begin ? before : after;
+  const Gap other = before.end - before.begin > after.end - after.begin ? after : before;
+  if (other.end > other.begin && count < kGaps) gaps[count++] = other;
+  if (gaps[index].end == gaps[index].begin) gaps[index] = gaps[--count];
+}
+
 void Outlook::Look(const Snapshot& snapshot) {
   now_ = snapshot.now;
   free_.clear();
   for (const WorkerView& worker : snapshot.workers) free_.push_back(std::max(worker.free_at, now_));
   used_ = 0;
+  effort_ = 0;
   items_.clear();
   for (int index = 0; index < static_cast<int>(snapshot.jobs.size()); ++index) {
-    const JobView& job = snapshot.jobs[index];
-    const int stage = FindStage(snapshot, job, job.unit, job.excluded);
-    if (stages_[stage].remaining >= kNever) continue;
-    items_.push_back({index, stage, Urgency(job, now_), stages_[stage].remaining, job.submitted, job.deadline});
+    AddItem(snapshot, snapshot.jobs[index], index, now_);
   }
+  for (const ComingView& coming : snapshot.coming) AddItem(snapshot, coming.job, -1, std::max(coming.ready, now_));
+}
+
+void Outlook::AddItem(const Snapshot& snapshot, const JobView& job, int index, Micros ready) {
+  const int stage = FindStage(snapshot, job, job.unit, job.excluded);
+  const Micros remaining = stages_[stage].remaining;
+  if (remaining >= kNever) return;
+  items_.push_back(
+      {index, job.id, job.unit, ready, stage, Urgency(job, now_), remaining, job.submitted, job.deadline});
 }
 
 void Outlook::Trim(int most) {
   items_.erase(std::remove_if(items_.begin(), items_.end(), [](const Item& item) { return item.stage < 0; }), items_.end());
   const auto before = [](const Item& a, const Item& b) {
-    return a.urgency != b.urgency ? a.urgency > b.urgency : a.job < b.job;
+    return a.urgency != b.urgency ? a.urgency > b.urgency : a.id < b.id;
   };
   if (static_cast<int>(items_.size()) > most) {
     std::nth_element(items_.begin(), items_.begin() + most, items_.end(), before);
@@ -88,12 +113,13 @@ void Outlook::FillStage(const Snapshot& snapshot, const JobView& like, int index
   stages_[index].remaining = remaining;
 }
 
-int Outlook::Best(const std::vector<Option>& options, Micros ready) const {
+int Outlook::Best(const std::vector<Option>& options, Micros ready) {
+  effort_ += static_cast<int>(options.size());
   Micros least = std::numeric_limits<Micros>::max();
   int best = 0;
   for (int index = 0; index < static_cast<int>(options.size()); ++index) {
     const Option& option = options[index];
-    const Micros total = std::max(ready, load_[option.worker]) + option.cost + option.rest;
+    const Micros total = lines_[option.worker].Start(ready, option.cost) + option.cost + option.rest;
     if (total < least) {
       least = total;
       best = index;
@@ -103,15 +129,21 @@ int Outlook::Best(const std::vector<Option>& options, Micros ready) const {
 }
 
 Micros Outlook::Book(const Option& option, Micros ready) {
-  Micros& load = load_[option.worker];
-  const Micros end = std::max(ready, load) + option.cost;
-  // While a worker waits for the piece before, it may do other work: only the work counts as taken, not the wait.
-  load += option.cost;
-  return end;
+  effort_ += kBooking;
+  Line& line = lines_[option.worker];
+  const Micros start = line.Start(ready, option.cost);
+  if (exact_) {
+    line.Book(start, option.cost);
+  } else {
+    line.tail += option.cost;
+  }
+  return start + option.cost;
 }
 
 void Outlook::Place(Plan* plan) {
-  load_ = free_;
+  lines_.clear();
+  for (const Micros free : free_) lines_.push_back({free, 0, {}});
+  plan->starts.assign(items_.size(), now_);
   plan->taken.assign(items_.size(), -1);
   plan->ends.assign(items_.size(), now_);
   plan->late = 0;
@@ -128,12 +160,15 @@ void Outlook::Place(Plan* plan) {
 void Outlook::PlaceInOrder(Plan* plan) {
   for (const int item : plan->order) {
     int stage = items_[item].stage;
-    int choice = plan->choice[item] >= 0 ? plan->choice[item] : Best(stages_[stage].options, now_);
+    Micros ready = items_[item].ready;
+    bool first = true;
+    int choice = plan->choice[item] >= 0 ? plan->choice[item] : Best(stages_[stage].options, ready);
     plan->taken[item] = choice;
-    Micros ready = now_;
     for (;;) {
       const Option& option = stages_[stage].options[choice];
       ready = Book(option, ready);
+      if (first) plan->starts[item] = ready - option.cost;
+      first = false;
       stage = option.next;
       if (stage < 0) break;
       choice = Best(stages_[stage].options, ready);
@@ -150,7 +185,7 @@ void Outlook::PlaceByRank(Plan* plan) {
   heap_.clear();
   for (const int item : plan->order) {
     const Item& it = items_[item];
-    heap_.push_back({it.urgency, it.remaining, item, it.stage, now_});
+    heap_.push_back({it.urgency, it.remaining, item, it.stage, it.ready});
   }
   std::make_heap(heap_.begin(), heap_.end(), later);
   while (!heap_.empty()) {
@@ -162,6 +197,7 @@ void Outlook::PlaceByRank(Plan* plan) {
     if (first) plan->taken[top.item] = choice;
     const Option& option = options[choice];
     top.ready = Book(option, top.ready);
+    if (first) plan->starts[top.item] = top.ready - option.cost;
     top.rank = option.rest;
     top.stage = option.next;
     if (option.next >= 0) {

@@ -4,6 +4,7 @@
 #ifndef TF_EXT_CUSTOM_OPS_LITE_DELEGATE_POLICIES_OUTLOOK_H_
 #define TF_EXT_CUSTOM_OPS_LITE_DELEGATE_POLICIES_OUTLOOK_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -32,7 +33,10 @@ struct Stage {
 };
 
 struct Item {
-  int job;  // index into Snapshot::jobs
+  int job;       // index into Snapshot::jobs; -1: it is still running
+  JobId id;
+  int unit;
+  Micros ready;  // when it can begin, at least now
   int stage;
   std::int64_t urgency;
   Micros remaining;
@@ -49,17 +53,47 @@ struct Plan {
 
   // What Place found.
   std::vector<int> taken;    // by item: the option that it takes first
-  std::vector<Micros> ends;  // by item: when the job ends
+  std::vector<Micros> starts;  // by item: when its next piece begins
+  std::vector<Micros> ends;    // by item: when the job ends
   int late = 0;              // jobs that end behind their deadline
   double risk = 0;           // how close to their deadlines the others end, summed: 1 is on the deadline
   double latency = 0;        // summed over the jobs
   Micros makespan = 0;       // when the last job ends
 };
 
+// A worker's time in a schedule: up to the tail it is taken, but for a few gaps where it waits for a piece to become ready.
+//
+// Exact to those gaps, a schedule can be kept to the letter. Otherwise only the work counts as taken, not the wait before it:
+// what a worker does meanwhile is left open, and it always finds something where many jobs wait.
+struct Line {
+  static constexpr int kGaps = 3;
+  struct Gap {
+    Micros begin;
+    Micros end;
+  };
+
+  Micros tail;
+  int count;
+  Gap gaps[kGaps];
+
+  // When a piece that is ready at `ready` can begin.
+  Micros Start(Micros ready, Micros cost) const {
+    for (int index = 0; index < count; ++index) {
+      const Micros begin = std::max(ready, gaps[index].begin);
+      if (begin + cost <= gaps[index].end) return begin;
+    }
+    return std::max(ready, tail);
+  }
+  void Book(Micros start, Micros cost);
+};
+
 class Outlook {
  public:
   // Fills the tables from a snapshot.
   void Look(const Snapshot& snapshot);
+
+  // Whether plans are exact to the gaps; not so at first.
+  void set_exact(bool exact) { exact_ = exact; }
 
   // Leaves an item out.
   void Remove(int item) { items_[item].stage = -1; }
@@ -70,6 +104,9 @@ class Outlook {
   const Stage& stage(const Item& item) const { return stages_[item.stage]; }
   const Option& option(int item, int choice) const { return stages_[items_[item].stage].options[choice]; }
   const std::vector<Micros>& free() const { return free_; }
+
+  // How many places were looked at since Look: what a decision takes, told without a clock.
+  int effort() const { return effort_; }
 
   // Schedules the items of a plan one after the other, each where it ends first or where its choice says.
   void Place(Plan* plan);
@@ -87,19 +124,23 @@ class Outlook {
     Micros ready;
   };
 
+  void AddItem(const Snapshot& snapshot, const JobView& job, int index, Micros ready);
   int FindStage(const Snapshot& snapshot, const JobView& like, int unit, std::uint64_t excluded);
   void FillStage(const Snapshot& snapshot, const JobView& like, int index);
-  int Best(const std::vector<Option>& options, Micros ready) const;
+  int Best(const std::vector<Option>& options, Micros ready);
   Micros Book(const Option& option, Micros ready);
   void PlaceInOrder(Plan* plan);
   void PlaceByRank(Plan* plan);
   void NoteEnd(int item, Micros end, Plan* plan) const;
 
   Micros now_ = 0;
+  bool exact_ = false;
+  int effort_ = 0;
   std::vector<Micros> free_;
   std::vector<Item> items_;
   std::vector<Stage> stages_;  // the first used_ of them; the others keep their memory
   int used_ = 0;
+  std::vector<Line> lines_;
   std::vector<Micros> load_;
   std::vector<int> count_;
   std::vector<Ranked> heap_;

@@ -5,23 +5,23 @@
 namespace tf_ext {
 namespace lite {
 
-void PlanMemory::Keep(const Snapshot& snapshot, const Outlook& outlook, const Plan& plan) {
+void PlanMemory::Keep(const Outlook& outlook, const Plan& plan) {
   kept_.clear();
   ranked_ = plan.ranked;
   for (const int item : plan.order) {
-    const JobView& job = snapshot.jobs[outlook.items()[item].job];
+    const Item& job = outlook.items()[item];
     const Option& option = outlook.option(item, plan.taken[item]);
     kept_.push_back({job.id, job.unit, option.worker, option.piece, static_cast<int>(kept_.size())});
   }
   std::sort(kept_.begin(), kept_.end(), [](const Kept& a, const Kept& b) { return a.id < b.id; });
 }
 
-void PlanMemory::Recall(const Snapshot& snapshot, const Outlook& outlook, bool new_first, Plan* plan) {
+void PlanMemory::Recall(const Outlook& outlook, bool new_first, Plan* plan) {
   const std::vector<Item>& items = outlook.items();
   plan->ranked = ranked_;
   position_.assign(items.size(), new_first ? -1 : static_cast<int>(kept_.size()));
   for (int item = 0; item < static_cast<int>(items.size()); ++item) {
-    const JobView& job = snapshot.jobs[items[item].job];
+    const Item& job = items[item];
     const auto kept = std::lower_bound(kept_.begin(), kept_.end(), job.id,
                                        [](const Kept& entry, JobId id) { return entry.id < id; });
     if (kept == kept_.end() || kept->id != job.id) continue;

@@ -14,11 +14,11 @@ class PlanMemory {
  public:
   bool empty() const { return kept_.empty(); }
 
-  void Keep(const Snapshot& snapshot, const Outlook& outlook, const Plan& plan);
+  void Keep(const Outlook& outlook, const Plan& plan);
 
   // Puts the items of a new plan into the order of the kept one, and its choices, as far as they still can be taken. Jobs that
   // it does not know come first or last.
-  void Recall(const Snapshot& snapshot, const Outlook& outlook, bool new_first, Plan* plan);
+  void Recall(const Outlook& outlook, bool new_first, Plan* plan);
 
  private:
   struct Kept {
