@@ -44,6 +44,11 @@ void ModelCosts::Observe(int piece, int worker, Micros took) {
   ComputeRemaining(pieces_[piece].begin);
 }
 
+void ModelCosts::Forbid(int piece, int worker) {
+  profiled_[piece * workers_ + worker] = expected_[piece * workers_ + worker] = kNever;
+  ComputeRemaining(pieces_[piece].begin);
+}
+
 void ModelCosts::SetAvailable(int worker, bool available) {
   available_[worker] = available;
   for (int piece = 0; piece < static_cast<int>(pieces_.size()); ++piece) {

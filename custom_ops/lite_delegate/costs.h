@@ -53,6 +53,9 @@ class ModelCosts {
   // Takes note of what a piece took; the expectation follows slowly (exponential moving average, Band, section 3.2).
   void Observe(int piece, int worker, Micros took);
 
+  // The worker cannot run the piece after all, now or later.
+  void Forbid(int piece, int worker);
+
   // A worker that is gone runs nothing, until it comes back: all of the above takes it to be able to run no piece.
   void SetAvailable(int worker, bool available);
 

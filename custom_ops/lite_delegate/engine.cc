@@ -254,6 +254,7 @@ void Engine::Settle(const std::vector<Ended>& ended, Callbacks* callbacks) {
         break;
       case Ending::kFailed:
         job->status = kTfExtLiteUnavailable;
+        if (job->failure.empty()) job->failure = job->model->refusal;
         job->message = name + "has failed: no worker is left that can run it" +
                        (job->failure.empty() ? "." : ". The last failure: " + job->failure + ".");
         break;

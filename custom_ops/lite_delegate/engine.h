@@ -72,6 +72,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
     const std::unique_ptr<Bundle> bundle;
     Arenas arenas;
     ModelStatistics statistics;
+    std::string refusal;  // why a worker cannot run a piece of it, if one cannot
 
    private:
     std::mutex mutex_;
@@ -135,8 +136,14 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void ComeBack(int index, std::unique_lock<std::mutex>& lock);
   Program* Prepare(int index, Desk& desk, const Assignment& assignment, Model& model, std::string* error);
   std::unique_ptr<Program> Compile(int index, Desk& desk, const Assignment& assignment, Model& model, std::string* error);
-  void Complete(int index, const Assignment& assignment, const std::shared_ptr<Job>& job, const std::string& error,
-                Micros begin, Micros end, std::unique_lock<std::mutex>& lock);
+  // How it ended: an empty error is success. `refused`: it will not run here later, either.
+  struct Outcome {
+    std::string error;
+    bool refused = false;
+    Micros begin = 0, end = 0;
+  };
+  void Complete(int index, const Assignment& assignment, const std::shared_ptr<Job>& job, const Outcome& outcome,
+                std::unique_lock<std::mutex>& lock);
   void Watch();
   // Whether there was any.
   bool GiveUpThoseThatHang(std::vector<Ended>* ended);

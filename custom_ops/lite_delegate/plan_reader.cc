@@ -81,7 +81,8 @@ class PlanReader {
       spec.bytes = static_cast<std::size_t>(tensor["bytes"].integer());
       // The runtime goes by the shape, and memory is reserved by the bytes.
       const ElementType* type = FindElementType(spec.type);
-      if (type != nullptr && BytesOf(*type, spec.shape) != tensor["bytes"].integer()) {
+      if (type == nullptr) return Fail("tensor '" + spec.name + "' is of type '" + spec.type + "', which has no fixed size");
+      if (BytesOf(*type, spec.shape) != tensor["bytes"].integer()) {
         return Fail("tensor '" + spec.name + "' is said to have " + std::to_string(spec.bytes) +
                     " bytes, which its type and shape do not have");
       }

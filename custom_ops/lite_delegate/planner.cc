@@ -137,6 +137,30 @@ void Planner::Finish(int worker, Micros now, bool ok, std::vector<Ended>* ended)
   }
 }
 
+void Planner::Refuse(int worker, std::vector<Ended>* ended) {
+  Worker& self = *workers_[worker];
+  if (!self.running) return;
+  self.running = false;
+  const Queued refused = std::move(self.current);
+  models_[refused.job.model]->Forbid(refused.piece, worker);
+  unchecked_ = true;
+  std::deque<Queued> queue;
+  queue.swap(self.queue);
+  for (Queued& queued : queue) {
+    if (queued.job.model == refused.job.model && queued.piece == refused.piece) {
+      TryElsewhere(queued.job, ended);
+    } else {
+      self.queue.push_back(std::move(queued));
+    }
+  }
+  if (refused.job.cancelled) {
+    ended->push_back({refused.job.id, Ending::kCancelled});
+  } else {
+    TryElsewhere(refused.job, ended);
+  }
+  EndHopeless(ended);
+}
+
 void Planner::SetAvailable(int worker, bool available, Micros now, std::vector<Ended>* ended) {
   Worker& self = *workers_[worker];
   if (self.available == available) return;

@@ -76,6 +76,10 @@ class Planner {
   // planned again on other workers; a job that none can run has failed. Does nothing where the worker runs nothing.
   void Finish(int worker, Micros now, bool ok, std::vector<Ended>* ended);
 
+  // The worker cannot run the piece that Next gave: it does not compile there, or is damaged. The piece is never planned there
+  // again; its unit is, with other pieces or on other workers. Does nothing where the worker runs nothing.
+  void Refuse(int worker, std::vector<Ended>* ended);
+
   // A worker that hung or crashed: what it ran and what it had queued goes elsewhere. It may come back, once the thread that
   // hung no longer reports.
   void SetAvailable(int worker, bool available, Micros now, std::vector<Ended>* ended);

@@ -87,20 +87,22 @@ void Engine::RunOne(int index, Desk& desk, const Assignment& assignment, std::un
   if (!loaded) worker.allowed += kLoading;
   lock.unlock();
 
-  std::string error;
+  Outcome outcome;
   try {
-    RunPiece(index, desk, assignment, *model, *memory, &begin, &error);
+    RunPiece(index, desk, assignment, *model, *memory, &begin, &outcome.error);
   } catch (const std::exception& thrown) {  // no memory, most likely
-    error = "worker " + worker.name + " could not run a piece of '" + model->bundle->name() + "': " + thrown.what();
+    outcome.error = "worker " + worker.name + " could not run a piece of '" + model->bundle->name() + "': " + thrown.what();
   }
-  const Micros end = Now();
+  outcome.begin = begin;
+  outcome.end = Now();
+  outcome.refused = desk.refused.count({assignment.model, assignment.piece}) != 0;
 
   lock.lock();
   memory.reset();
   if (worker.lost) {
     ComeBack(index, lock);
   } else {
-    Complete(index, assignment, job, error, begin, end, lock);
+    Complete(index, assignment, job, outcome, lock);
   }
 }
 
@@ -200,10 +202,11 @@ Program* Engine::Prepare(int index, Desk& desk, const Assignment& assignment, Mo
   return (desk.programs[which] = std::move(program)).get();
 }
 
-void Engine::Complete(int index, const Assignment& assignment, const std::shared_ptr<Job>& job, const std::string& error,
-                      Micros begin, Micros end, std::unique_lock<std::mutex>& lock) {
+void Engine::Complete(int index, const Assignment& assignment, const std::shared_ptr<Job>& job, const Outcome& outcome,
+                      std::unique_lock<std::mutex>& lock) {
   Worker& worker = *workers_[index];
-  const bool ok = error.empty();
+  const bool ok = outcome.error.empty();
+  const Micros begin = outcome.begin, end = outcome.end;
   const Bundle& bundle = *job->model->bundle;
   const PieceSpec& piece = bundle.pieces()[assignment.piece];
   if (ok && piece.end == bundle.units()) {
@@ -230,11 +233,16 @@ void Engine::Complete(int index, const Assignment& assignment, const std::shared
     }
   } else {
     ++worker.statistics.failed;
-    job->failure = error;
+    job->failure = outcome.error;
+    if (outcome.refused) job->model->refusal = outcome.error;
   }
   std::vector<Ended> ended;
   Callbacks callbacks;
-  planner_.Finish(index, end, ok, &ended);
+  if (outcome.refused) {
+    planner_.Refuse(index, &ended);
+  } else {
+    planner_.Finish(index, end, ok, &ended);
+  }
   PlanAndWake(&ended);
   Settle(ended, &callbacks);
   if (callbacks.empty()) return;
