@@ -60,7 +60,7 @@ struct Record {
   std::vector<Micros> busy;
   std::vector<Run> runs;
   std::int64_t decisions = 0;
-  double decide_ns = 0;  // mean, on the real clock
+  double decide_ns = 0;  // mean processor time
 };
 
 Record Simulate(const Scenario& scenario, std::unique_ptr<Policy> policy);

@@ -240,7 +240,7 @@ typedef struct TfExtLiteSimulated {
   int64_t max_runs;
   int64_t num_runs;     /* set: how many there were, which may be more than max_runs */
   int64_t decisions;    /* set: calls of the policy */
-  double decide_ns;     /* set: their mean time on the real clock */
+  double decide_ns;     /* set: the real processor time that they took, on average */
 } TfExtLiteSimulated;
 
 /* Runs until nothing more happens. `callback` null: the policy of that name. */

@@ -177,7 +177,7 @@ class Result:
         busy_us: How long each worker ran, int64 [workers].
         runs: The pieces in the order in which they ended.
         decisions: How often the policy was asked.
-        decide_us: How long it thought each time on the real clock, mean microseconds.
+        decide_us: The real processor time that it took each time, mean microseconds.
     """
 
     workload: Workload

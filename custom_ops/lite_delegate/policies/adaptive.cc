@@ -25,9 +25,9 @@ constexpr double kRiskWeight = 10;
 constexpr double kLatencyWeightWithDeadlines = 3;
 constexpr double kSilence = 3;  // requests have stopped when this many usual gaps pass without one
 constexpr double kGapMemory = 0.8;
-constexpr int kShortestWithin = 3;
-// What bounds the time of a decision: no plan is improved further after so much effort, or so many tries.
-constexpr int kMostEffort = 5000;
+constexpr int kShortestWithin = 4;
+// What bounds the time of a decision: no more plans are made after so much effort, nor after so many tries.
+constexpr int kMostEffort = 3000;
 constexpr int kMostTries = 100;
 // More jobs than this are looked at in parts.
 constexpr int kMostJobs = 64;
@@ -102,15 +102,16 @@ class Adaptive : public Policy {
 
   void MakePlan(const Snapshot& snapshot) {
     candidates_.Clear(snapshot.now);
-    candidates_.AddUsual();
+    candidates_.AddForLatency();
     for (const bool new_first : {true, false}) {
       if (memory_.empty()) continue;
       Plan* plan = candidates_.New();
       memory_.Recall(outlook_, new_first, plan);
       outlook_.Place(plan);
     }
-    candidates_.AddShortestWithinMakespan(kShortestWithin);
     if (deadlines_) candidates_.AddForDeadlines();
+    if (outlook_.effort() < kMostEffort) candidates_.AddForMakespan();
+    if (outlook_.effort() < kMostEffort) candidates_.AddShortestWithinMakespan(kShortestWithin);
     const Least least = FindLeast(snapshot.now);
     int best = 0;
     for (int index = 1; index < candidates_.size(); ++index) {

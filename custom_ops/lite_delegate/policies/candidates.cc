@@ -9,10 +9,11 @@ namespace {
 
 // More plans than any decision makes: they must not move while one is made from another.
 constexpr int kMostPlans = 32;
-// Each takes as long as a plan.
-constexpr int kMostGivenUp = 16;
-// From the least sum of latencies to the least makespan.
-constexpr double kEvenness[] = {0, 1, 1e6};
+// Where many jobs wait, each plan takes long, and the later ones are left out.
+constexpr int kMostEffort = 3000;
+constexpr int kMostEffortGivingUp = 8000;
+// From the least sum of latencies to the least makespan; the more useful ones first.
+constexpr double kEvenness[] = {0, 1, 1e6, 0.3, 3};
 
 }  // namespace
 
@@ -49,15 +50,20 @@ Plan* Candidates::Sorted(Key key) {
   return plan;
 }
 
-void Candidates::AddUsual() {
+void Candidates::AddForLatency() {
   outlook_->Place(New());
   Sorted([](const Item& item) { return item.remaining; });
+}
+
+void Candidates::AddForMakespan() {
   const Plan* longest = Sorted([](const Item& item) { return -item.remaining; });
   Plan* ranked = New();
   ranked->order = longest->order;
   ranked->ranked = true;
   outlook_->Place(ranked);
-  for (const double evenness : kEvenness) AddSpread(longest->order, evenness);
+  for (const double evenness : kEvenness) {
+    if (outlook_->effort() < kMostEffort) AddSpread(longest->order, evenness);
+  }
 }
 
 void Candidates::AddSpread(const std::vector<int>& longest_first, double evenness) {
@@ -138,7 +144,7 @@ void Candidates::AddGivingUp(const Plan& from) {
   plan->order = from.order;
   std::vector<int> given_up;
   outlook_->Place(plan);
-  for (int tries = 0; tries < kMostGivenUp && plan->late > 0 && plan->order.size() > 1; ++tries) {
+  while (plan->late > 0 && plan->order.size() > 1 && outlook_->effort() < kMostEffortGivingUp) {
     // Of those up to the first late one, the largest takes the most time from the others.
     std::size_t largest = 0;
     for (std::size_t at = 0; at < plan->order.size(); ++at) {

@@ -21,9 +21,12 @@ class Candidates {
   // A plan to fill in: all items in the order of the outlook, and no choices.
   Plan* New();
 
-  // Oldest, shortest, longest first; by the work left, piece by piece; and spread over the workers in several ways, the shortest
-  // piece first on each.
-  void AddUsual();
+  // Oldest first, and shortest first.
+  void AddForLatency();
+
+  // Longest first; by the work left, piece by piece; and spread over the workers in several ways, the shortest piece first on
+  // each.
+  void AddForMakespan();
 
   // From the `most` plans that are over first: the same places, and on each worker the shortest piece first as far as no job
   // ends later than the first plan that is over (Smith's rule for deadlines, from the back).

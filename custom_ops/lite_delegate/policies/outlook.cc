@@ -109,17 +109,24 @@ void Outlook::FillStage(const Snapshot& snapshot, const JobView& like, int index
       remaining = std::min(remaining, cost + rest);
     }
   }
+  // Those that are soon at the end by themselves come first, so that few others need a closer look.
+  std::stable_sort(options.begin(), options.end(),
+                   [](const Option& a, const Option& b) { return a.cost + a.rest < b.cost + b.rest; });
   stages_[index].options = std::move(options);
   stages_[index].remaining = remaining;
 }
 
 int Outlook::Best(const std::vector<Option>& options, Micros ready) {
-  effort_ += static_cast<int>(options.size());
+  const int count = static_cast<int>(options.size());
+  effort_ += count;
   Micros least = std::numeric_limits<Micros>::max();
   int best = 0;
-  for (int index = 0; index < static_cast<int>(options.size()); ++index) {
+  for (int index = 0; index < count; ++index) {
     const Option& option = options[index];
-    const Micros total = lines_[option.worker].Start(ready, option.cost) + option.cost + option.rest;
+    const Micros behind = option.cost + option.rest;
+    // Most are out of the question wherever they could begin.
+    if (ready + behind >= least) continue;
+    const Micros total = lines_[option.worker].Start(ready, option.cost) + behind;
     if (total < least) {
       least = total;
       best = index;
