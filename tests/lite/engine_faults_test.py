@@ -190,19 +190,38 @@ def test_a_library_that_is_not_litert(tmp_path, bundle):
         lite.Engine(runtime=tmp_path / "absent.so")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
-def test_many_threads_under_a_sanitizer(runtime, bundle, tmp_path, sanitizer):
+@pytest.fixture(scope="module", params=["thread", "address,undefined"])
+def sanitized(request, tmp_path_factory):
+    """Compiles a program of `native` together with the library, under a sanitizer."""
     root = faults.NATIVE.parents[2]
-    folder = root / "custom_ops" / "lite_delegate"
-    if not folder.is_dir():
+    sources = root / "custom_ops" / "lite_delegate"
+    if not sources.is_dir():
         pytest.skip("the C++ sources are not here")
-    sources = [*folder.glob("*.cc"), *folder.glob("policies/*.cc"), faults.NATIVE / "stress.cc"]
-    program = tmp_path / "stress"
-    flags = ["-std=c++17", "-g", "-O1", f"-fsanitize={sanitizer}", f"-I{root}", "-o", str(program)]
-    command = [faults.compiler("g++"), *flags, *map(str, sources), "-ldl", "-lpthread"]
-    subprocess.run(command, check=True, timeout=600)
-    done = subprocess.run(
-        [str(program), str(runtime), str(bundle), "10"], capture_output=True, text=True, timeout=300, check=False
-    )
+    folder = tmp_path_factory.mktemp("sanitized")
+    flags = [faults.compiler("g++"), "-std=c++17", "-g", "-O1", "-fPIC", f"-fsanitize={request.param}", f"-I{root}"]
+    library = folder / "lite.so"
+    files = map(str, (*sources.glob("*.cc"), *sources.glob("policies/*.cc")))
+    subprocess.run([*flags, "-shared", *files, "-o", str(library)], check=True, timeout=1200)
+
+    def build(name):
+        program = folder / name
+        command = [*flags, str(faults.NATIVE / f"{name}.cc"), str(library), "-o", str(program), "-ldl", "-lpthread"]
+        subprocess.run(command, check=True, timeout=300)
+        return program
+
+    return build
+
+
+@pytest.mark.slow
+def test_many_threads_under_a_sanitizer(sanitized, runtime, bundle):
+    command = [str(sanitized("stress")), str(runtime), str(bundle), "10"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_damaged_bundles_under_a_sanitizer(sanitized, runtime, bundle, tmp_path):
+    (tmp_path / "packed").write_bytes(faults.pack(bundle))
+    command = [str(sanitized("fuzz_bundle")), str(runtime), str(tmp_path / "packed"), "20"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

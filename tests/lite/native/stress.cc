@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -15,8 +16,9 @@ namespace {
 
 constexpr int kThreads = 8;
 constexpr int kRequests = 60;
+constexpr int kWaiters = 200;
 
-std::atomic<int> wrong{0}, done{0}, called{0}, expected_calls{0};
+std::atomic<int> wrong{0}, done{0}, called{0}, expected_calls{0}, refused{0};
 
 void Require(bool held, const char* what) {
   if (held) return;
@@ -89,6 +91,72 @@ void Round(const char* runtime, const char* bundle, int round) {
   Require(called == expected_calls, "every callback was called once");
 }
 
+// Threads that wait while another deletes the engine come back, each with its request ended.
+void DeleteWhileOthersWait(const char* runtime, const char* bundle) {
+  const char* keys[] = {"runtime", "workers"};
+  const char* values[] = {runtime, "cpu,cpu"};
+  TfExtLiteEngine* engine = nullptr;
+  int32_t model = -1;
+  Require(TfExtLiteEngineCreate(keys, values, 2, &engine) == kTfExtLiteOk, "an engine is made");
+  Require(TfExtLiteAddModel(engine, bundle, &model) == kTfExtLiteOk, "a model is added");
+  std::vector<Values> in(kWaiters), out(kWaiters);
+  std::vector<TfExtLiteJob> jobs(kWaiters);
+  std::vector<std::thread> threads;
+  std::atomic<int> waiting{0}, ended{0};
+  for (int i = 0; i < kWaiters; ++i) {
+    const TfExtLiteBuffer input{in[i].data, sizeof(Values)}, output{out[i].data, sizeof(Values)};
+    Require(TfExtLiteRequestAsync(engine, model, &input, 1, &output, 1, nullptr, nullptr, nullptr, &jobs[i]) == kTfExtLiteOk,
+            "a request is taken");
+    threads.emplace_back([&, i] {
+      ++waiting;
+      const TfExtLiteStatus status = TfExtLiteWait(engine, jobs[i], -1);
+      Require(status == kTfExtLiteOk || status == kTfExtLiteCancelled, "a request that is waited for ends");
+      ++ended;
+    });
+  }
+  while (waiting < kWaiters) std::this_thread::yield();
+  // Nothing tells whether a thread is within the call already; a call may not begin after the deletion.
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  TfExtLiteEngineDelete(engine);
+  for (std::thread& thread : threads) thread.join();
+  Require(ended == kWaiters, "every thread came back");
+}
+
+struct FromCallback {
+  TfExtLiteEngine* engine;
+  TfExtLiteJob other;
+  std::atomic<int> refused{0}, left{1};
+};
+
+void TriesToWait(void* user, TfExtLiteJob, TfExtLiteStatus) {
+  auto* from = static_cast<FromCallback*>(user);
+  if (TfExtLiteWait(from->engine, from->other, -1) == kTfExtLiteInvalidArgument) ++from->refused;
+  TfExtLiteEngineDelete(from->engine);
+  --from->left;
+}
+
+// On the only thread there is, neither would ever end.
+void CallbacksNeitherWaitNorDelete(const char* runtime, const char* bundle) {
+  const char* keys[] = {"runtime", "workers"};
+  const char* values[] = {runtime, "cpu"};
+  FromCallback from{nullptr, -1};
+  int32_t model = -1;
+  Require(TfExtLiteEngineCreate(keys, values, 2, &from.engine) == kTfExtLiteOk, "an engine is made");
+  Require(TfExtLiteAddModel(from.engine, bundle, &model) == kTfExtLiteOk, "a model is added");
+  Values in[3], out[3];
+  TfExtLiteBuffer inputs[3], outputs[3];
+  for (int i = 0; i < 3; ++i) inputs[i] = {in[i].data, sizeof(Values)}, outputs[i] = {out[i].data, sizeof(Values)};
+  TfExtLiteJob first;
+  // While the first runs, the others come to wait behind it.
+  TfExtLiteRequestAsync(from.engine, model, &inputs[0], 1, &outputs[0], 1, nullptr, nullptr, nullptr, &first);
+  TfExtLiteRequestAsync(from.engine, model, &inputs[1], 1, &outputs[1], 1, nullptr, TriesToWait, &from, nullptr);
+  TfExtLiteRequestAsync(from.engine, model, &inputs[2], 1, &outputs[2], 1, nullptr, nullptr, nullptr, &from.other);
+  while (from.left > 0) std::this_thread::yield();
+  Require(TfExtLiteWait(from.engine, from.other, -1) == kTfExtLiteOk, "the engine goes on");
+  refused += from.refused;
+  TfExtLiteEngineDelete(from.engine);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -103,8 +171,13 @@ int main(int argc, char** argv) {
     *fails = 20;
     Round(argv[1], argv[2], round);
     *fails = 0;
+    *run_us = 1000;
+    DeleteWhileOthersWait(argv[1], argv[2]);
+    *run_us = 3000;
+    CallbacksNeitherWaitNorDelete(argv[1], argv[2]);
     Require(*objects == 0, "nothing of the runtime is left");
   }
+  Require(refused > 0, "a callback that waits is refused");
   std::printf("%d done, %d called, %d wrong\n", done.load(), called.load(), wrong.load());
   return wrong == 0 && done > 0 ? 0 : 1;
 }
