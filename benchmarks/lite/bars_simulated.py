@@ -12,6 +12,8 @@ import random
 import statistics
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from benchmarks.ledger import Cell, Task, at_least, at_most
 from benchmarks.lite import comparison, exact
 from tf_ext.lite import _fluid, phones, simulator, workloads
@@ -26,7 +28,7 @@ _SATURATED = 40
 _SATURATED_JOBS = 400
 _QUEUED = 32
 _DECISION_US = 20.0
-_SLO_US = 200_000
+_SLO_US = 2_000_000
 
 
 def simulated() -> Iterator[Task]:
@@ -146,35 +148,45 @@ def _decision(policy: str) -> str:
     return f"decision of {policy}, {_QUEUED} jobs queued, 4 processors"
 
 
-def queued(names: Iterable[str], requests: int) -> Workload:
-    """Returns requests that come about as fast as they are done, behind 32 that are there at the start."""
+def queued(names: Iterable[str], requests: int, policy: str, slo_us: int | None) -> Workload:
+    """Returns requests that come about as fast as the policy gets them done, behind 32 that are there at the start."""
     phone = phones.phones()["pixel_4"]
     models = tuple(phone.model(phones.networks()[name]) for name in names)
     rng = random.Random(1)
     drawn = [rng.randrange(len(models)) for _ in range(requests)]
     arrivals = [0] * requests
-    for _ in range(2):
-        jobs = tuple(Job(model, time) for model, time in zip(drawn, arrivals, strict=True))
+    for _ in range(4):
+        jobs = tuple(Job(model, time, slo_us) for model, time in zip(drawn, arrivals, strict=True))
         workload = Workload("queued", models, jobs, len(phone.processors))
-        ends = sorted(int(end) for end in simulator.simulate(workload).end_us)
+        ends = sorted(int(end) for end in simulator.simulate(workload, policy).end_us)
         arrivals = [0] * _QUEUED + ends[: requests - _QUEUED]
     return workload
 
 
+def mean_queue(result: simulator.Result) -> float:
+    """Returns how many requests waited or ran, on average over the time until half of them were done."""
+    half = float(np.median(result.end_us))
+    arrivals = np.minimum([job.arrival_us for job in result.workload.jobs], half)
+    return float((np.minimum(result.end_us, half) - arrivals).sum() / half)
+
+
 def _decide(policy: str, smoke: bool) -> Iterator[Cell]:
-    times = []
+    times, depths = [], []
     for names in (
         ("mobilenet_v1", "mobilenet_v2", "squeezenet", "hand_landmark"),
         ("face_detection", "face_landmark", "iris", "hand_landmark", "pose_landmark", "selfie_segmentation"),
         ("nasnet_mobile", "pose_landmark", "selfie_segmentation", "palm_detection", "mobilenet_v2", "iris"),
     ):
-        workload = queued(names, 100 if smoke else 1000)
         for slo_us in (None, _SLO_US):
-            jobs = tuple(dataclasses.replace(job, slo_us=slo_us) for job in workload.jobs)
-            asked = dataclasses.replace(workload, jobs=jobs)
-            times.append(min(simulator.simulate(asked, policy).decide_us for _ in range(1 if smoke else 5)))
+            workload = queued(names, 100 if smoke else 1000, policy, slo_us)
+            results = [simulator.simulate(workload, policy) for _ in range(1 if smoke else 5)]
+            times.append(min(result.decide_us for result in results))
+            depths.append(mean_queue(results[0]))
     cell = at_most(5, _decision(policy), [max(times)], _DECISION_US, "us")
-    note = "processor time; the slowest of three mixes, each without and with SLOs: " + ", ".join(
-        f"{time:.1f}" for time in times
+    note = (
+        "processor time; the slowest of three mixes, each without and with SLOs: "
+        + ", ".join(f"{time:.1f}" for time in times)
+        + "; requests there, on average: "
+        + ", ".join(f"{depth:.0f}" for depth in depths)
     )
     yield dataclasses.replace(cell, runs=len(times), note=note, holds=True if smoke else cell.holds)

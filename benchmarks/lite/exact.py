@@ -31,13 +31,17 @@ def of_whole(workload: Workload) -> Optimum:
         raise ValueError("Models of one unit were expected: `of_split` solves the others.")
     rows = [workload.models[job.model].pieces[0].latency_us for job in workload.jobs]
     costs = np.array([[math.inf if us is None else round(us) for us in row] for row in rows])
-    costs = costs[np.argsort(costs.min(axis=1))]
-    makespan = total = math.inf
-    for choice in itertools.product(range(workload.workers), repeat=len(rows)):
-        chosen = costs[np.arange(len(rows)), choice]
-        makespan = min(makespan, max(chosen[np.equal(choice, w)].sum() for w in range(workload.workers)))
-        total = min(total, sum(np.sort(chosen[np.equal(choice, w)]).cumsum().sum() for w in range(workload.workers)))
-    return Optimum(float(makespan), float(total) / len(rows))
+    choices = np.array(list(itertools.product(range(workload.workers), repeat=len(rows))))
+    makespan, total = np.zeros(len(choices)), np.zeros(len(choices))
+    for worker in range(workload.workers):
+        load, behind = np.zeros(len(choices)), np.zeros(len(choices))
+        for job in np.argsort(-costs[:, worker]):  # the last one on the worker first
+            here = choices[:, job] == worker
+            behind += here
+            load[here] += costs[job, worker]
+            total[here] += behind[here] * costs[job, worker]
+        makespan = np.maximum(makespan, load)
+    return Optimum(float(makespan.min()), float(total.min()) / len(rows))
 
 
 def of_split(workload: Workload) -> Optimum:

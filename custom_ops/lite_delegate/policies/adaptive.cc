@@ -19,7 +19,7 @@ namespace {
 
 // Tuned on the simulated workloads with seeds 0-999; see tf_ext/lite/workloads.py.
 constexpr double kMakespanWeight = 0.75;
-constexpr double kOverrunWeight = 4;  // more of the makespan once no requests are expected
+constexpr double kOverrunWeight = 3;  // more of the makespan once no requests are expected
 constexpr double kLateWeight = 1e3;
 constexpr double kRiskWeight = 10;
 constexpr double kLatencyWeightWithDeadlines = 3;
@@ -27,7 +27,7 @@ constexpr double kSilence = 3;  // requests have stopped when this many usual ga
 constexpr double kGapMemory = 0.8;
 constexpr int kShortestWithin = 4;
 // What bounds the time of a decision: no more plans are made after so much effort, nor after so many tries.
-constexpr int kMostEffort = 3000;
+constexpr int kMostEffort = 2500;
 constexpr int kMostTries = 100;
 // More jobs than this are looked at in parts.
 constexpr int kMostJobs = 64;

@@ -10,8 +10,8 @@ namespace {
 // More plans than any decision makes: they must not move while one is made from another.
 constexpr int kMostPlans = 32;
 // Where many jobs wait, each plan takes long, and the later ones are left out.
-constexpr int kMostEffort = 3000;
-constexpr int kMostEffortGivingUp = 8000;
+constexpr int kMostEffort = 2500;
+constexpr int kMostEffortGivingUp = 6000;
 // From the least sum of latencies to the least makespan; the more useful ones first.
 constexpr double kEvenness[] = {0, 1, 1e6, 0.3, 3};
 
