@@ -124,13 +124,13 @@ def test_an_accelerator_that_is_absent_is_told(monkeypatch, tmp_path):
 def child(monkeypatch, tmp_path):
     """Puts other code into the child's place."""
 
-    def put(code: str) -> _accelerators.Accelerator:
+    def put(code: str, timeout: float = 60.0) -> _accelerators.Accelerator:
         script = tmp_path / "child.py"
         script.write_text("import sys, os, time\nfrom tf_ext.lite import _accelerators\n" + code)
         popen = subprocess.Popen
         start = "tf_ext.lite._accelerators.subprocess.Popen"
         monkeypatch.setattr(start, lambda command, **more: popen([command[0], str(script)], **more))
-        return _accelerators.Accelerator("gpu", timeout=1.0)
+        return _accelerators.Accelerator("gpu", timeout=timeout)
 
     return put
 
@@ -144,7 +144,7 @@ def test_a_crash_is_told_and_the_next_call_starts_anew(child):
 
 def test_a_hang_is_ended(child):
     with (
-        child("time.sleep(100)") as accelerator,
+        child("time.sleep(100)", timeout=1.0) as accelerator,
         pytest.raises(errors.UnavailableError, match=r"gpu did not answer within 1 s"),
     ):
         accelerator.run(b"", [], [])

@@ -75,7 +75,7 @@ class App:
 
     def close(self):
         self.lib.TfExtLiteEngineDelete(self.handle)
-        self.handle = None
+        self.handle = c_void_p()
 
 
 class Buffers:
