@@ -47,7 +47,7 @@ constexpr int kLiteRtInt = 2, kLiteRtString = 8;
 constexpr int kLiteRtDispatchDir = 1, kLiteRtCompilerDir = 0, kLiteRtCompilerCacheDir = 18, kLiteRtRuntimeDir = 22,
               kLiteRtAutoRegister = 24, kLiteRtLeastSeverity = 25;
 constexpr int kLiteRtCpu = 1, kLiteRtGpu = 2, kLiteRtNpu = 4;
-constexpr int kLiteRtWarning = 2;
+constexpr int kLiteRtInfo = 1, kLiteRtWarning = 2;
 constexpr std::size_t kLiteRtAlignment = 64;
 
 // A type of a tensor's elements.

@@ -57,6 +57,11 @@ std::string Text(const std::string& text) {
 
 }  // namespace
 
+Processor::Processor(std::shared_ptr<const LiteRt> api, const Options& options)
+    : api_(std::move(api)),
+      options_(options),
+      cache_(options.accelerator == "cpu" || options.cache_dir.empty() ? "" : options.cache_dir + "/litert-" + Mark(*api_)) {}
+
 std::unique_ptr<Processor> Processor::Open(std::shared_ptr<const LiteRt> api, const Options& options, std::string* error) {
   std::unique_ptr<Processor> processor(new Processor(std::move(api), options));
   const LiteRt& litert = processor->api();
@@ -82,11 +87,11 @@ std::unique_ptr<Processor> Processor::Open(std::shared_ptr<const LiteRt> api, co
     set(kLiteRtDispatchDir, dispatch);
     set(kLiteRtCompilerDir, compiler);
   }
-  const std::string cache = options.cache_dir + "/litert-" + Mark(litert);
-  if (!options.cache_dir.empty()) set(kLiteRtCompilerCacheDir, cache);
+  const std::string& kept = processor->cache_.folder();
+  if (options.accelerator == "npu" && !kept.empty()) set(kLiteRtCompilerCacheDir, kept);
   // LiteRT loads each accelerator that it finds, with its drivers, unless told which ones.
   set_number(kLiteRtAutoRegister, kLiteRtCpu | processor->accelerators());
-  set_number(kLiteRtLeastSeverity, kLiteRtWarning);
+  set_number(kLiteRtLeastSeverity, Environment("TF_EXT_LITERT_LOG", "") == "1" ? kLiteRtInfo : kLiteRtWarning);
   const int status =
       litert.CreateEnvironment(static_cast<int>(settings.size()), settings.data(), &processor->environment_);
   if (litert.Failed(status, "make an environment", error)) return nullptr;
@@ -95,6 +100,7 @@ std::unique_ptr<Processor> Processor::Open(std::shared_ptr<const LiteRt> api, co
 
 Processor::~Processor() {
   if (environment_ != nullptr) api_->DestroyEnvironment(environment_);
+  cache_.Seal();
 }
 
 int Processor::accelerators() const {
@@ -115,9 +121,9 @@ LiteRtHandle* Processor::MakeOptions(const std::string& sha256, std::string* err
               Add(*api_, options, "xnnpack", "num_threads = " + std::to_string(options_.threads) + "\n", error);
   if (good && options_.accelerator == "gpu") {
     std::string toml = std::string("precision = ") + (options_.gpu_precision == "float16" ? "1" : "2") + "\n";
-    if (!options_.cache_dir.empty()) {
-      const std::string of = sha256 + options_.gpu_precision + Mark(*api_);
-      toml += "serialization_dir = " + Text(options_.cache_dir) + "\nmodel_cache_key = " +
+    if (!cache_.folder().empty()) {
+      const std::string of = sha256 + options_.gpu_precision;
+      toml += "serialization_dir = " + Text(cache_.folder()) + "\nmodel_cache_key = " +
               Text(Sha256(of.data(), of.size()).substr(0, 32)) + "\nserialize_program_cache = true\n";
     }
     good = Add(*api_, options, "gpu_options", toml, error);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "custom_ops/lite_delegate/litert.h"
+#include "custom_ops/lite_delegate/program_cache.h"
 
 namespace tf_ext {
 namespace lite {
@@ -34,14 +35,17 @@ class Processor {
   // As they take effect, for statistics.
   int threads() const { return options_.accelerator == "cpu" ? options_.threads : 1; }
   const char* precision() const;
+  // Compiled programs that were kept.
+  const ProgramCache& cache() const { return cache_; }
   // Those of a program of a piece with this checksum. Null, with the reason.
   LiteRtHandle* MakeOptions(const std::string& sha256, std::string* error) const;
 
  private:
-  Processor(std::shared_ptr<const LiteRt> api, const Options& options) : api_(std::move(api)), options_(options) {}
+  Processor(std::shared_ptr<const LiteRt> api, const Options& options);
 
   std::shared_ptr<const LiteRt> api_;
   Options options_;
+  ProgramCache cache_;
   LiteRtHandle* environment_ = nullptr;
 };
 

@@ -19,6 +19,7 @@ std::unique_ptr<Program> Program::Compile(const Processor& processor, const Bund
   const std::unique_ptr<LiteRtHandle, void (*)(LiteRtHandle*)> owned(options, api.DestroyOptions);
   const int status = api.CreateCompiledModel(processor.environment(), program->model_, options, &program->compiled_);
   if (api.Failed(status, "compile a piece", error) || !program->CheckAccelerated(error)) return nullptr;
+  processor.cache().Seal();
   return program;
 }
 

@@ -62,6 +62,7 @@ TF_EXT_LITE_EXPORT int32_t TfExtLiteAbi(void);
  *   trace         "1": record a trace from the start
  * NPUs need libraries of their maker's: $TF_EXT_LITERT_DISPATCH and $TF_EXT_LITERT_COMPILER name their folders, else they are
  * looked for beside the runtime; $TF_EXT_LITERT_NPU_OPTIONS are options for them, as "ID: TOML" (LiteRT's opaque options).
+ * With $TF_EXT_LITERT_LOG=1 LiteRT tells what it does, not just what goes wrong.
  */
 TF_EXT_LITE_EXPORT TfExtLiteStatus TfExtLiteEngineCreate(const char* const* keys, const char* const* values, size_t count,
                                                          TfExtLiteEngine** engine);

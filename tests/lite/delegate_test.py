@@ -106,6 +106,14 @@ def test_resized_inputs_are_refused(nets):
         interpreter.allocate_tensors()
 
 
+def test_inputs_of_the_same_size_and_another_shape_are_refused(nets):
+    interpreter = nets[0].load()
+    for detail in interpreter.get_input_details():
+        interpreter.resize_tensor_input(detail["index"], [1, 4, 6, 6])
+    with pytest.raises(RuntimeError, match=r"the shape \[1, 6, 6, 4\] .* but has \[1, 4, 6, 6\]"):
+        interpreter.allocate_tensors()
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
