@@ -1,5 +1,6 @@
 #include "custom_ops/lite_delegate/engine.h"
 
+#include <dlfcn.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,6 +37,13 @@ ModelCosts Costs(const Bundle& bundle, const std::vector<WorkerOptions>& workers
     }
   }
   return ModelCosts(bundle.units(), std::move(pieces), static_cast<int>(workers.size()), std::move(expected));
+}
+
+// A thread that hangs comes back to this code, which an app or an interpreter may have unloaded by then.
+void KeepCodeLoaded() {
+  Dl_info about;
+  if (dladdr(reinterpret_cast<void*>(&KeepCodeLoaded), &about) == 0 || about.dli_fname == nullptr) return;
+  dlopen(about.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
 }
 
 }  // namespace
@@ -149,6 +157,7 @@ TfExtLiteStatus Engine::Stop() {
     if (worker->exited) {
       ending.push_back(std::move(worker->thread));
     } else {
+      KeepCodeLoaded();
       worker->thread.detach();
     }
   }

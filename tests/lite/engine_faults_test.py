@@ -1,6 +1,8 @@
 """Processors that hang, fail or cannot compile: no request is lost, no caller waits for ever."""
 
 import subprocess
+import sys
+import textwrap
 import time
 
 import numpy as np
@@ -89,6 +91,40 @@ def test_an_engine_ends_while_a_worker_hangs(fault, bundle):
     with pytest.raises(errors.LiteError):
         request.result(timeout=1)
     time.sleep(1.6)  # the thread that hung comes back to an engine that is gone
+
+
+def test_a_worker_that_hangs_comes_back_after_the_library_was_unloaded(runtime, bundle):
+    """As an interpreter does with a delegate's."""
+    code = f"""
+        import _ctypes, ctypes, threading, time
+        from tests.lite.engine_c_test import App, Buffers, OK
+        from tests.lite.faults import Faults
+        fault = Faults({str(runtime)!r})
+        apps = []
+
+        def use():
+            # In a thread that ends: what it leaves to be destroyed with it keeps the library loaded.
+            app = App(runtime=fault.runtime, workers="cpu", hang_ms="20")
+            assert app.add({str(bundle)!r}) == OK
+            assert app.lib.TfExtLiteWarmUp(app.handle, app.model) == OK
+            fault["hangs"], fault["hang_ms"] = 1, 700
+            assert app.start(Buffers())[0] == OK
+            time.sleep(0.1)
+            app.close()
+            apps.append(app)
+
+        thread = threading.Thread(target=use)
+        thread.start()
+        thread.join()
+        _ctypes.dlclose(apps[0].lib._handle)
+        time.sleep(1)
+        print(fault["objects"])
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    root = faults.NATIVE.parents[2]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=root)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "0\n"
 
 
 def test_a_run_that_fails_is_done_elsewhere(fault, bundle):
