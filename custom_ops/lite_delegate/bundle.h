@@ -70,6 +70,10 @@ class Bundle {
   int operators() const { return operators_; }
   int graph_tensors() const { return graph_tensors_; }
   std::uint32_t codes_crc32() const { return codes_crc32_; }
+  // CRC-32 over the constants of the model's first graph, in the order of their tensors: the tensor's index (4 bytes) and its size
+  // (8 bytes, both little endian), its first 64 bytes and its last 64, or all of both where it has fewer. It tells a model from
+  // one that was trained anew. -1: the bundle does not tell.
+  std::int64_t constants_crc32() const { return constants_crc32_; }
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
   const std::vector<int>& inputs() const { return inputs_; }    // indices into tensors()
   const std::vector<int>& outputs() const { return outputs_; }
@@ -88,6 +92,7 @@ class Bundle {
   std::string name_;
   int units_ = 0, operators_ = 0, graph_tensors_ = 0;
   std::uint32_t codes_crc32_ = 0;
+  std::int64_t constants_crc32_ = -1;
   std::vector<TensorSpec> tensors_;
   std::vector<int> inputs_, outputs_;
   std::vector<PieceSpec> pieces_;

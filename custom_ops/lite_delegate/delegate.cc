@@ -32,13 +32,41 @@ TfLiteStatus Refuse(TfLiteContext* context, const std::string& text) {
   return kTfLiteError;
 }
 
-// As zlib's, bit by bit: models have a few hundred operators.
-std::uint32_t Crc32(std::uint32_t crc, std::uint32_t word) {
-  for (int byte = 0; byte < 4; ++byte) {
-    crc ^= word >> 8 * byte & 0xFF;
-    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320u : 0u);
+// As zlib's, bit by bit: models have a few hundred operators and constants, of which little is looked at.
+class Crc32 {
+ public:
+  void Add(const void* data, std::size_t size) {
+    for (std::size_t i = 0; i < size; ++i) {
+      crc_ ^= static_cast<const unsigned char*>(data)[i];
+      for (int bit = 0; bit < 8; ++bit) crc_ = crc_ >> 1 ^ (crc_ & 1 ? 0xEDB88320u : 0u);
+    }
   }
-  return crc;
+  void AddNumber(std::uint64_t number, int bytes) {
+    for (int i = 0; i < bytes; ++i) {
+      const auto byte = static_cast<unsigned char>(number >> 8 * i);
+      Add(&byte, 1);
+    }
+  }
+  std::uint32_t value() const { return ~crc_; }
+
+ private:
+  std::uint32_t crc_ = 0xFFFFFFFFu;
+};
+
+// As Bundle::constants_crc32() has it: a page or two of each constant, not all of a model's weights.
+std::uint32_t ConstantsOf(const TfLiteContext& context, int tensors) {
+  constexpr std::size_t kEnds = 64;
+  Crc32 crc;
+  for (int i = 0; i < tensors; ++i) {
+    const TfLiteTensor& tensor = context.tensors[i];
+    if (tensor.allocation_type != kTfLiteMmapRo || tensor.data == nullptr || tensor.bytes == 0) continue;
+    crc.AddNumber(static_cast<std::uint64_t>(i), 4);
+    crc.AddNumber(tensor.bytes, 8);
+    const std::size_t ends = std::min(tensor.bytes, kEnds);
+    crc.Add(tensor.data, ends);
+    crc.Add(static_cast<const char*>(tensor.data) + tensor.bytes - ends, ends);
+  }
+  return crc.value();
 }
 
 // Whether the graph is that of the bundle's model; else says what is different.
@@ -47,19 +75,23 @@ bool Matches(TfLiteContext* context, const TfLiteIntArray& plan, const Bundle& b
     *difference = "has " + std::to_string(bundle.operators()) + " operators, and the interpreter's " + std::to_string(plan.size);
     return false;
   }
-  std::uint32_t crc = 0xFFFFFFFFu;
+  Crc32 crc;
   for (int i = 0; i < plan.size; ++i) {
     TfLiteNode* node;
     TfLiteRegistration* registration;
     if (context->GetNodeAndRegistration(context, plan.data[i], &node, &registration) != kTfLiteOk) return false;
-    crc = Crc32(crc, static_cast<std::uint32_t>(registration->builtin_code));
+    crc.AddNumber(static_cast<std::uint32_t>(registration->builtin_code), 4);
   }
-  if ((crc ^ 0xFFFFFFFFu) != bundle.codes_crc32()) {
+  if (crc.value() != bundle.codes_crc32()) {
     *difference = "has other operators";
     return false;
   }
   if (context->tensors_size < static_cast<std::size_t>(bundle.graph_tensors())) {
     *difference = "has more tensors";
+    return false;
+  }
+  if (bundle.constants_crc32() >= 0 && ConstantsOf(*context, bundle.graph_tensors()) != bundle.constants_crc32()) {
+    *difference = "has other weights";
     return false;
   }
   return true;

@@ -63,7 +63,10 @@ class PlanReader {
     bundle_.operators_ = static_cast<int>(model["operators"].integer());
     bundle_.graph_tensors_ = static_cast<int>(model["tensors"].integer());
     bundle_.codes_crc32_ = static_cast<std::uint32_t>(model["codes_crc32"].integer());
-    return true;
+    const Json& constants = model["constants_crc32"];
+    if (constants.is(Json::Type::kNull)) return true;
+    bundle_.constants_crc32_ = constants.integer();
+    return constants.IsInteger(0, 0xFFFFFFFF) || Fail("the plan's 'constants_crc32' is none");
   }
 
   bool Tensors(const Json& tensors) {

@@ -106,6 +106,7 @@ struct TfLiteDelegateParams {
 // Dynamic tensors are allowed: custom operators, whose shapes TFLite learns late, are not resolved otherwise.
 constexpr std::int64_t kTfLiteDelegateFlagsAllowDynamicTensors = 1;
 constexpr std::int32_t kTfLiteBuiltinDelegate = 51;
+constexpr int kTfLiteMmapRo = 1;  // of a tensor that is a constant of the model
 
 #if defined(__LP64__)
 static_assert(offsetof(TfLiteIntArray, size) == 0, "TFLite's layout");

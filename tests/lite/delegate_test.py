@@ -1,13 +1,18 @@
 """The delegate in the interpreters that people use: the same outputs, one engine, and clear refusals."""
 
+import functools
+import json
+import pathlib
+import struct
 import threading
+import zlib
 
 import numpy as np
 import pytest
 
 from tests.lite import tiny
 from tf_ext import lite
-from tf_ext.lite import _runners, errors
+from tf_ext.lite import _flatbuffer, _runners, errors, model_zoo
 from tf_ext.lite.bundle import make_bundle
 from tf_ext.lite.model import Model
 
@@ -96,6 +101,54 @@ def test_the_bundle_of_another_model_is_refused(nets):
     delegate = lite.load_delegate(nets[0].bundle, OPTIONS, library="ai_edge_litert")
     with pytest.raises(RuntimeError, match="it is the bundle of another model"):
         interpreter_of("ai_edge_litert")(str(nets[1].file), experimental_delegates=[delegate])
+
+
+def constants_crc32(data):
+    """What a plan may tell of a model's constants, as `Bundle::constants_crc32` in C++ describes it."""
+    made, crc = _flatbuffer.schema().ModelT.InitFromPackedBuf(data, 0), 0
+    for index, tensor in enumerate(made.subgraphs[0].tensors):
+        stored = made.buffers[tensor.buffer].data
+        content = b"" if stored is None else bytes(stored)
+        if content:
+            crc = zlib.crc32(struct.pack("<IQ", index, len(content)) + content[:64] + content[-64:], crc)
+    return crc
+
+
+def with_constants(data, folder, model):
+    """Makes a bundle of `data` that tells the constants of `model`."""
+    made = make_bundle(data, folder, name="net", warmup=0, runs=3, cache=False)
+    path = folder / "plan.json"
+    plan = json.loads(path.read_text())
+    plan["model"]["constants_crc32"] = constants_crc32(model)
+    path.write_text(json.dumps(plan))
+    return made
+
+
+@pytest.mark.parametrize("library", ["tensorflow", "ai_edge_litert"])
+@pytest.mark.parametrize("half", [True, False])
+def test_the_bundle_of_a_model_with_other_weights_is_refused(tmp_path, library, half):
+    first, second = tiny.residual(1, half=half), tiny.residual(2, half=half)
+    (tmp_path / "first.tflite").write_bytes(first)
+    for name, constants in (("same", first), ("other", second)):
+        with_constants(first, tmp_path / name, constants)
+    load = functools.partial(lite.load_delegate, options=OPTIONS, library=library)
+    model = str(tmp_path / "first.tflite")
+    interpreter_of(library)(model, experimental_delegates=[load(tmp_path / "same")]).allocate_tensors()
+    delegate = load(tmp_path / "other")
+    with pytest.raises(RuntimeError, match="has other weights: it is the bundle of another model"):
+        interpreter_of(library)(model, experimental_delegates=[delegate])
+
+
+@pytest.mark.parametrize("name", ["face_landmark", "face_detection_sparse", "iris_landmark", "mobilenet_v2_int8"])
+def test_constants_of_real_models_are_recognised(tmp_path, name):
+    if name not in model_zoo.present():
+        pytest.skip(f"python -m tf_ext.lite.model_zoo {name}")
+    path = model_zoo.path(name)
+    data = pathlib.Path(path).read_bytes()
+    with_constants(data, tmp_path / name, data)
+    for library in ("tensorflow", "ai_edge_litert"):
+        delegate = lite.load_delegate(tmp_path / name, OPTIONS, library=library)
+        interpreter_of(library)(str(path), experimental_delegates=[delegate]).allocate_tensors()
 
 
 def test_resized_inputs_are_refused(nets):
