@@ -1,5 +1,6 @@
 """Programs of real GPU and NPU paths, WebGPU over SwiftShader's Vulkan and OpenVINO on its CPU back end; and their cache."""
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -146,8 +147,11 @@ def test_what_was_kept_may_be_damaged(device, tmp_path, damage):
         other = {"cut": data[: len(data) // 3], "flipped": bytes(flipped), "other": b"\x55" * 3000, "seals": b""}
         path.write_bytes(other[damage] if damage != "seals" or path.suffix == ".sha256" else data)
     assert device(code)[0] < TOLERANCE
-    # It was compiled anew, and is whole again.
-    assert {path: path.read_bytes() for path in kept} == kept
+    # It was compiled anew, and is whole again; compilers need not give the same bytes twice.
+    for path in kept:
+        if path.suffix != ".sha256":
+            seal = path.with_name(path.name + ".sha256").read_text().strip()
+            assert seal == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_a_gpu_may_compute_in_half_precision(tmp_path):
